@@ -1,0 +1,196 @@
+//! Time as a value that is passed in.
+//!
+//! One reading gives both kinds of time: a monotonic instant for timers and durations, and a wall time for what
+//! people and records read. They are different types, so a deadline can never be computed from a wall clock that
+//! someone sets back. The clock of the machine itself is not in this room: only a surface may read it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A monotonic reading, counted from an origin that only its own clock knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// The instant that lies `since_origin` after the clock's origin.
+    pub const fn from_origin(since_origin: Duration) -> Self {
+        Self(since_origin)
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The instant `by` later; the end of time if that lies beyond it.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(by))
+    }
+}
+
+/// A wall time in whole milliseconds, from 1970 to the end of the year 9999, UTC.
+///
+/// Written and read as RFC 3339 with exactly three fractional digits and `Z`.
+///
+/// ```
+/// # use cantrip_canon::Timestamp;
+/// let at: Timestamp = "2026-02-19T02:00:00.000Z".parse().unwrap();
+/// assert_eq!(at.unix_millis(), 1_771_466_400_000);
+/// assert_eq!(at.to_string(), "2026-02-19T02:00:00.000Z");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+/// Why something is not a [`Timestamp`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimestampFault {
+    #[error("{0:?} is not of the form 2026-02-19T02:00:00.000Z")]
+    Form(String),
+    #[error("{0:?} names a day or time that does not exist")]
+    Unreal(String),
+    #[error("{0} ms lies outside the years 1970 to 9999")]
+    Range(i64),
+}
+
+const LAST_MILLIS: u64 = 253_402_300_799_999;
+
+impl Timestamp {
+    /// The start of 1970.
+    pub const EPOCH: Self = Self(0);
+
+    /// The time this many milliseconds after the start of 1970.
+    pub fn from_unix_millis(millis: i64) -> Result<Self, TimestampFault> {
+        match u64::try_from(millis) {
+            Ok(after_epoch) if after_epoch <= LAST_MILLIS => Ok(Self(after_epoch)),
+            Ok(_) | Err(_) => Err(TimestampFault::Range(millis)),
+        }
+    }
+
+    /// Milliseconds since the start of 1970.
+    pub const fn unix_millis(self) -> i64 {
+        self.0 as i64
+    }
+
+    /// The time `by` later, in whole milliseconds, and never beyond the last one.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(millis).min(LAST_MILLIS))
+    }
+
+    /// The UTC day, `YYYY-MM-DD`.
+    pub fn day(self) -> String {
+        let mut text = self.to_string();
+        text.truncate("YYYY-MM-DD".len());
+        text
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = jiff::Timestamp::from_millisecond(self.unix_millis()).expect("1970 to 9999 is within jiff's range");
+        write!(f, "{at:.3}")
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = TimestampFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &[u8] = b"0000-00-00T00:00:00.000Z";
+        let fits = text.len() == FORM.len()
+            && text
+                .bytes()
+                .zip(FORM)
+                .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == *form });
+        if !fits {
+            return Err(TimestampFault::Form(text.chars().take(64).collect()));
+        }
+        let at: jiff::Timestamp = text.parse().map_err(|_| TimestampFault::Unreal(text.to_owned()))?;
+        let time = Self::from_unix_millis(at.as_millisecond())?;
+        // jiff reads the leap second :60 as :59; a time that does not print as it was written was not real.
+        if time.to_string() == text { Ok(time) } else { Err(TimestampFault::Unreal(text.to_owned())) }
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// One reading of a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// For timers, deadlines and durations.
+    pub monotonic: Instant,
+    /// For people and records.
+    pub wall: Timestamp,
+}
+
+/// Where the time comes from.
+///
+/// * `monotonic` never decreases between two readings of one clock, whichever threads took them.
+/// * `wall` may jump in either direction; nothing may be ordered by it.
+/// * A reading never blocks for long and never fails.
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Now;
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Now {
+        (**self).now()
+    }
+}
+
+/// A clock that moves only when told to.
+///
+/// ```
+/// # use cantrip_canon::{Clock, ManualClock, Timestamp};
+/// # use std::time::Duration;
+/// let clock = ManualClock::starting(Timestamp::EPOCH);
+/// let before = clock.now();
+/// clock.advance(Duration::from_millis(150));
+/// assert_eq!(clock.now().monotonic.since(before.monotonic), Duration::from_millis(150));
+/// assert_eq!(clock.now().wall.to_string(), "1970-01-01T00:00:00.150Z");
+/// ```
+#[derive(Debug)]
+pub struct ManualClock {
+    now: Mutex<Now>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `wall`.
+    pub fn starting(wall: Timestamp) -> Self {
+        Self { now: Mutex::new(Now { monotonic: Instant::default(), wall }) }
+    }
+
+    /// Moves both kinds of time on.
+    pub fn advance(&self, by: Duration) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.monotonic = now.monotonic.after(by);
+        now.wall = now.wall.after(by);
+    }
+
+    /// Sets the wall time alone, as a person or a time server would.
+    pub fn set_wall(&self, wall: Timestamp) {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).wall = wall;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Now {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,280 @@
+//! Typed, time-ordered ids.
+//!
+//! An id is `<kind>_` and 26 characters of lower-case Crockford base32: 48 bits of wall time in milliseconds, then
+//! 80 bits of chance. Ids of one process sort in the order in which they were made, also within one millisecond and
+//! when the wall clock is set back. The kind is part of the type, so a turn's id does not fit where a run's is asked
+//! for, and parsing goes through the same door for text, JSON and rows read back.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Timestamp;
+
+/// A kind of thing that has ids.
+pub trait Kind: 'static {
+    /// What stands before the underscore.
+    const PREFIX: &'static str;
+    /// What a person calls it.
+    const NOUN: &'static str;
+}
+
+macro_rules! id_kinds {
+    ($($(#[$doc:meta])* $kind:ident, $alias:ident = $prefix:literal, $noun:literal;)+) => {
+        /// The kinds of things that have ids; none of them has a value.
+        pub mod kinds {
+            $($(#[$doc])* #[derive(Debug)] pub enum $kind {})+
+        }
+        $(
+            impl Kind for kinds::$kind {
+                const PREFIX: &'static str = $prefix;
+                const NOUN: &'static str = $noun;
+            }
+            $(#[$doc])*
+            pub type $alias = Id<kinds::$kind>;
+        )+
+    };
+}
+
+id_kinds! {
+    /// A loom: the tree of all casts of one spell.
+    Loom, LoomId = "loom", "loom";
+    /// A run: one cast of a root entity with all its children.
+    Run, RunId = "run", "run";
+    /// An entity: what a user comes back to.
+    Entity, EntityId = "ent", "entity";
+    /// A cast: one episode of an entity.
+    Cast, CastId = "cast", "cast";
+    /// A turn.
+    Turn, TurnId = "turn", "turn";
+    /// A fold: a shorter view of a long thread.
+    Fold, FoldId = "fold", "fold";
+    /// One invocation of a signature.
+    Predict, PredictId = "prd", "predict";
+    /// An authorization to spend.
+    Authorization, AuthorizationId = "auth", "authorization";
+    /// A request for a person's approval.
+    Approval, ApprovalId = "apr", "approval";
+    /// A policy decision.
+    Decision, DecisionId = "dec", "decision";
+    /// The audit of a pointer change.
+    Audit, AuditId = "aud", "audit";
+    /// A compile or eval job.
+    Job, JobId = "job", "job";
+}
+
+/// The id of one thing of kind `K`.
+///
+/// ```
+/// # use cantrip_canon::{TurnId, RunId};
+/// let turn: TurnId = "turn_06cyf9k2vtd3m8x1q7hbz4n5rw".parse().unwrap();
+/// assert_eq!(turn.to_string(), "turn_06cyf9k2vtd3m8x1q7hbz4n5rw");
+/// assert!("turn_06cyf9k2vtd3m8x1q7hbz4n5rw".parse::<RunId>().is_err());
+/// ```
+///
+/// Ids of different kinds do not compare:
+///
+/// ```compile_fail,E0308
+/// # use cantrip_canon::{TurnId, RunId};
+/// fn same(turn: TurnId, run: RunId) -> bool { turn == run }
+/// ```
+pub struct Id<K> {
+    bits: u128,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// Why a text is not an id of the kind that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdFault {
+    #[error("{text:?} is not the id of a {noun}: it must start with {prefix}_")]
+    Prefix { text: String, noun: &'static str, prefix: &'static str },
+    #[error("{text:?} is not the id of a {noun}: after {prefix}_ come 26 characters of 0-9 and a-z without i, l, o, u")]
+    Form { text: String, noun: &'static str, prefix: &'static str },
+}
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const DIGITS: usize = 26;
+const CHANCE_BITS: u32 = 80;
+const CHANCE_MASK: u128 = (1 << CHANCE_BITS) - 1;
+
+impl<K: Kind> Id<K> {
+    /// The id made of a time and 80 bits of chance. For ids that are derived from others; new ones come from an
+    /// [`IdSource`].
+    pub fn from_parts(at: Timestamp, chance: [u8; 10]) -> Self {
+        let chance = chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+        Self::from_bits(at.unix_millis() as u128 & ((1 << 48) - 1), chance)
+    }
+
+    fn from_bits(millis: u128, chance: u128) -> Self {
+        Self { bits: millis << CHANCE_BITS | chance & CHANCE_MASK, kind: PhantomData }
+    }
+
+    /// When it was made, as far as the maker's wall clock knew.
+    pub fn made_at(&self) -> Timestamp {
+        let millis = (self.bits >> CHANCE_BITS) as i64;
+        // 48 bits reach beyond the year 9999, and a parsed id may hold any of them.
+        Timestamp::from_unix_millis(millis).unwrap_or_else(|_| Timestamp::EPOCH.after(std::time::Duration::MAX))
+    }
+
+    fn digits(&self) -> [u8; DIGITS] {
+        let mut digits = [b'0'; DIGITS];
+        let mut rest = self.bits;
+        for digit in digits.iter_mut().rev() {
+            *digit = ALPHABET[(rest & 31) as usize];
+            rest >>= 5;
+        }
+        digits
+    }
+}
+
+impl<K: Kind> fmt::Display for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.digits();
+        write!(f, "{}_{}", K::PREFIX, std::str::from_utf8(&digits).expect("the alphabet is ASCII"))
+    }
+}
+
+impl<K: Kind> fmt::Debug for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<K: Kind> FromStr for Id<K> {
+    type Err = IdFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shown = || text.chars().take(64).collect::<String>();
+        let digits = text
+            .strip_prefix(K::PREFIX)
+            .and_then(|rest| rest.strip_prefix('_'))
+            .ok_or_else(|| IdFault::Prefix { text: shown(), noun: K::NOUN, prefix: K::PREFIX })?;
+        let form = || IdFault::Form { text: shown(), noun: K::NOUN, prefix: K::PREFIX };
+        // 26 digits hold 130 bits: the first may only be 0 to 7.
+        if digits.len() != DIGITS || digits.as_bytes()[0] > b'7' {
+            return Err(form());
+        }
+        let bits = digits.bytes().try_fold(0_u128, |bits, digit| {
+            let value = ALPHABET.iter().position(|known| *known == digit).ok_or_else(form)?;
+            Ok(bits << 5 | value as u128)
+        })?;
+        Ok(Self { bits, kind: PhantomData })
+    }
+}
+
+impl<K> Clone for Id<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K> Copy for Id<K> {}
+impl<K> PartialEq for Id<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.bits == other.bits
+    }
+}
+impl<K> Eq for Id<K> {}
+impl<K> PartialOrd for Id<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<K> Ord for Id<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.bits.cmp(&other.bits)
+    }
+}
+impl<K> Hash for Id<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bits.hash(state);
+    }
+}
+
+impl<K: Kind> Serialize for Id<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, K: Kind> Deserialize<'de> for Id<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where chance comes from. Fills the whole buffer, never blocks for long, never fails.
+pub trait Entropy: Send + Sync {
+    fn fill(&self, buffer: &mut [u8]);
+}
+
+/// Chance that repeats: the same seed gives the same bytes. For simulations and tests, never for secrets.
+#[derive(Debug)]
+pub struct SeededEntropy {
+    state: Mutex<u64>,
+}
+
+impl SeededEntropy {
+    pub fn new(seed: u64) -> Self {
+        Self { state: Mutex::new(seed) }
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for chunk in buffer.chunks_mut(8) {
+            // SplitMix64: every seed, zero included, gives a full-period sequence.
+            *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = *state;
+            word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            chunk.copy_from_slice(&(word ^ word >> 31).to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// Makes ids. One per process, shared by all who need them.
+///
+/// * Unique and increasing: each value is greater than every one it gave before, whatever the wall clock does.
+/// * Takes the time from its caller, so a test that passes the time knows the id.
+pub struct IdSource {
+    entropy: Box<dyn Entropy>,
+    last: Mutex<u128>,
+}
+
+impl fmt::Debug for IdSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdSource").finish_non_exhaustive()
+    }
+}
+
+impl IdSource {
+    pub fn new(entropy: impl Entropy + 'static) -> Self {
+        Self { entropy: Box::new(entropy), last: Mutex::new(0) }
+    }
+
+    /// A source that repeats: for simulations and tests.
+    pub fn seeded(seed: u64) -> Self {
+        Self::new(SeededEntropy::new(seed))
+    }
+
+    /// A new id.
+    pub fn next<K: Kind>(&self, at: Timestamp) -> Id<K> {
+        Id { bits: self.next_bits(at), kind: PhantomData }
+    }
+
+    /// 128 new bits, ordered by time like an id; for trace ids, whose written form is not ours to choose.
+    pub fn next_bits(&self, at: Timestamp) -> u128 {
+        let mut chance = [0; 10];
+        self.entropy.fill(&mut chance);
+        let fresh = Id::<kinds::Run>::from_parts(at, chance).bits;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Within one millisecond, or behind a clock that was set back, the next value is the last one plus one.
+        *last = if fresh >> CHANCE_BITS > *last >> CHANCE_BITS { fresh } else { *last + 1 };
+        *last
+    }
+}

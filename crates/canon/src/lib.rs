@@ -1,0 +1,18 @@
+//! Canon: the values every other room agrees on, byte for byte.
+//!
+//! Canonical JSON and its hash, typed ids, money, time as a value that is passed in, redaction.
+//! Nothing here knows what a turn or a gate is, reads a clock, or touches a disk: whoever needs the time or
+//! an id is handed a [`Clock`] and an [`IdSource`], so every rule above this room can be tested without sleeping.
+
+mod clock;
+mod id;
+pub mod limits;
+mod money;
+
+pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};
+pub use id::{
+    ApprovalId, AuditId, AuthorizationId, CastId, DecisionId, EntityId, Entropy, FoldId, Id, IdFault, IdSource, JobId,
+    Kind, LoomId, PredictId, RunId, SeededEntropy, TurnId, kinds,
+};
+pub use limits::Limit;
+pub use money::{Currency, Money, MoneyFault};

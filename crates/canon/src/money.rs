@@ -1,0 +1,206 @@
+//! Money: whole micro-units of one currency, never a float, never converted, never clamped.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::MONEY_MICROS_MAX;
+
+/// A currency's name: three to eight capital letters. There are no rates: amounts of two currencies never meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Currency {
+    /// Padded with zeros behind its letters.
+    letters: [u8; 8],
+}
+
+impl Currency {
+    pub const USD: Self = Self { letters: *b"USD\0\0\0\0\0" };
+
+    fn as_str(&self) -> &str {
+        let length = self.letters.iter().position(|letter| *letter == 0).unwrap_or(self.letters.len());
+        std::str::from_utf8(&self.letters[..length]).expect("capital letters are ASCII")
+    }
+}
+
+impl FromStr for Currency {
+    type Err = MoneyFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !(3..=8).contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err(MoneyFault::Currency(text.chars().take(64).collect()));
+        }
+        let mut letters = [0; 8];
+        letters[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Self { letters })
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl TryFrom<String> for Currency {
+    type Error = MoneyFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Currency> for String {
+    fn from(currency: Currency) -> Self {
+        currency.as_str().to_owned()
+    }
+}
+
+/// An amount: `micros` millionths of the unit of `currency`, from 0 to 2^53 - 1.
+///
+/// ```
+/// # use cantrip_canon::Money;
+/// let half: Money = "0.50 USD".parse().unwrap();
+/// assert_eq!(half.micros(), 500_000);
+/// assert_eq!(half.to_string(), "0.50 USD");
+/// assert_eq!("0.00129 USD".parse::<Money>().unwrap().to_string(), "0.00129 USD");
+/// ```
+///
+/// There are no operators: a sum that could overflow or mix currencies must be looked at.
+///
+/// ```compile_fail,E0369
+/// # use cantrip_canon::Money;
+/// fn sum(a: Money, b: Money) -> Money { a + b }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Money {
+    micros: i64,
+    currency: Currency,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    micros: i64,
+    currency: Currency,
+}
+
+impl TryFrom<Written> for Money {
+    type Error = MoneyFault;
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        Self::new(written.micros, written.currency)
+    }
+}
+
+impl From<Money> for Written {
+    fn from(money: Money) -> Self {
+        Self { micros: money.micros, currency: money.currency }
+    }
+}
+
+/// Why an amount cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MoneyFault {
+    #[error("{0:?} is not an amount: write it like 0.50 USD, with at most six decimals")]
+    Form(String),
+    #[error("{0:?} is not a currency: three to eight capital letters")]
+    Currency(String),
+    #[error("{left} and {right} cannot be reckoned together: there are no rates")]
+    Mixed { left: Currency, right: Currency },
+    #[error("{0} micros is outside 0 to 9007199254740991")]
+    Range(i128),
+}
+
+const MICROS_PER_UNIT: i64 = 1_000_000;
+
+impl Money {
+    pub fn new(micros: i64, currency: Currency) -> Result<Self, MoneyFault> {
+        Self::checked(i128::from(micros), currency)
+    }
+
+    pub const fn zero(currency: Currency) -> Self {
+        Self { micros: 0, currency }
+    }
+
+    pub const fn micros(self) -> i64 {
+        self.micros
+    }
+
+    pub const fn currency(self) -> Currency {
+        self.currency
+    }
+
+    /// The sum, if both are of one currency and it is within bounds.
+    pub fn plus(self, other: Self) -> Result<Self, MoneyFault> {
+        Self::checked(i128::from(self.micros) + i128::from(other.same(self)?), self.currency)
+    }
+
+    /// What is left when `other` is taken away, if anything or nothing is.
+    pub fn minus(self, other: Self) -> Result<Self, MoneyFault> {
+        Self::checked(i128::from(self.micros) - i128::from(other.same(self)?), self.currency)
+    }
+
+    /// `self` taken so many times.
+    pub fn times(self, count: u64) -> Result<Self, MoneyFault> {
+        Self::checked(i128::from(self.micros) * i128::from(count), self.currency)
+    }
+
+    /// By how many micros this exceeds `other`: negative where it does not.
+    pub fn beyond(self, other: Self) -> Result<i64, MoneyFault> {
+        Ok(self.micros - other.same(self)?)
+    }
+
+    fn same(self, as_in: Self) -> Result<i64, MoneyFault> {
+        if self.currency == as_in.currency {
+            Ok(self.micros)
+        } else {
+            Err(MoneyFault::Mixed { left: as_in.currency, right: self.currency })
+        }
+    }
+
+    fn checked(micros: i128, currency: Currency) -> Result<Self, MoneyFault> {
+        match i64::try_from(micros) {
+            Ok(within) if (0..=MONEY_MICROS_MAX).contains(&within) => Ok(Self { micros: within, currency }),
+            Ok(_) | Err(_) => Err(MoneyFault::Range(micros)),
+        }
+    }
+}
+
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (units, fraction) = (self.micros / MICROS_PER_UNIT, self.micros % MICROS_PER_UNIT);
+        let decimals = format!("{fraction:06}");
+        let shown = decimals.trim_end_matches('0').len().max(2);
+        write!(f, "{units}.{} {}", &decimals[..shown], self.currency)
+    }
+}
+
+impl FromStr for Money {
+    type Err = MoneyFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || MoneyFault::Form(text.chars().take(64).collect());
+        let (amount, currency) = text.split_once(' ').ok_or_else(form)?;
+        let (units, fraction) = match amount.split_once('.') {
+            Some((units, fraction)) => (units, fraction),
+            None => (amount, "0"),
+        };
+        let digits = |part: &str, most: usize| {
+            (1..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !digits(units, 18) || !digits(fraction, 6) {
+            return Err(form());
+        }
+        let currency = currency.parse()?;
+        let units: i128 = units.parse().map_err(|_| form())?;
+        let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| form())?;
+        Self::checked(units * i128::from(MICROS_PER_UNIT) + micros, currency)
+    }
+}
