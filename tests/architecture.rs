@@ -1,1 +1,207 @@
-fn main() {}
+//! The workspace keeps the rules of `rooms.toml`, and each rule can fail.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use cantrip_tests::{House, Package, Source, Violation, indexed_rooms};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+fn house() -> House {
+    House::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent")
+}
+
+/// The packages of the workspace as cargo sees them, with what each needs outside its tests.
+fn packages() -> Vec<Package> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    let text = |value: &serde_json::Value| value.as_str().expect("a name").to_owned();
+    metadata["packages"]
+        .as_array()
+        .expect("a list of packages")
+        .iter()
+        .map(|package| Package {
+            name: text(&package["name"]),
+            needs: package["dependencies"]
+                .as_array()
+                .expect("a list of dependencies")
+                .iter()
+                .filter(|dependency| dependency["kind"] != "dev")
+                .map(|dependency| text(&dependency["name"]))
+                .collect(),
+        })
+        .collect()
+}
+
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    for room in fs::read_dir(root().join("crates")).expect("crates/ is readable") {
+        collect(&room.expect("an entry").path().join("src"), &mut found);
+    }
+    found
+}
+
+fn collect(folder: &Path, found: &mut Vec<Source>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let shown = path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8").to_owned();
+            found.push(Source { path: shown, text: fs::read_to_string(&path).expect("a readable source") });
+        }
+    }
+}
+
+#[track_caller]
+fn assert_none(violations: &[Violation]) {
+    let lines: Vec<_> = violations.iter().map(Violation::to_string).collect();
+    assert!(lines.is_empty(), "{}", lines.join("\n"));
+}
+
+#[track_caller]
+fn assert_found(violations: &[Violation], place: &str, fault: &str) {
+    assert!(
+        violations.iter().any(|v| v.place == place && v.fault.contains(fault)),
+        "expected {fault:?} at {place}, found {violations:?}"
+    );
+}
+
+#[test]
+fn every_room_uses_only_the_rooms_and_crates_it_may() {
+    let packages = packages();
+    assert!(packages.iter().any(|package| package.name == "cantrip-canon"), "the rooms were not found");
+    assert_none(&house().manifest_violations(&packages));
+}
+
+#[test]
+fn no_source_knows_what_its_room_must_not() {
+    let sources = sources();
+    assert!(sources.iter().any(|source| source.path == "crates/canon/src/lib.rs"), "the sources were not found");
+    assert_none(&house().source_violations(&sources));
+}
+
+#[test]
+fn every_folder_in_crates_is_a_room_and_the_index_lists_them_in_order() {
+    let built: Vec<String> = house()
+        .rooms
+        .iter()
+        .filter(|room| root().join("crates").join(&room.name).join("Cargo.toml").is_file())
+        .map(|room| room.name.clone())
+        .collect();
+    let folders = fs::read_dir(root().join("crates")).expect("crates/ is readable");
+    for folder in folders.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()) {
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+        assert!(built.iter().any(|room| room == name), "crates/{name} is not in tests/rooms.toml or has no manifest");
+    }
+    let readme = fs::read_to_string(root().join("crates/README.md")).expect("crates/README.md is there");
+    assert_eq!(indexed_rooms(&readme), built, "crates/README.md lists the built rooms in dependency order");
+}
+
+#[test]
+fn every_room_says_in_one_line_what_it_is() {
+    for room in house().rooms {
+        let folder = root().join("crates").join(&room.name).join("src");
+        let Some(text) = ["lib.rs", "main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok()) else {
+            continue;
+        };
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.starts_with("//! ") && first.ends_with('.'), "crates/{} opens with: {first}", room.name);
+    }
+}
+
+#[test]
+fn exceptions_name_files_that_exist_and_need_them() {
+    let house = house();
+    for exception in &house.exceptions {
+        assert!(root().join(&exception.path).is_file(), "{} is gone; so is the need for its exception", exception.path);
+        let strict = House { exceptions: Vec::new(), ..House::parse(include_str!("rooms.toml")).expect("parses") };
+        let found = strict.source_violations(&sources());
+        assert!(found.iter().any(|v| v.place.starts_with(&exception.path)), "{} needs no exception", exception.path);
+    }
+}
+
+fn package(name: &str, needs: &[&str]) -> Package {
+    Package { name: name.to_owned(), needs: needs.iter().map(|need| (*need).to_owned()).collect() }
+}
+
+fn source(path: &str, text: &str) -> Vec<Source> {
+    vec![Source { path: path.to_owned(), text: text.to_owned() }]
+}
+
+#[test]
+fn a_room_that_uses_one_it_may_not_is_found() {
+    let found = house().manifest_violations(&[package("cantrip-stream", &["cantrip-canon", "cantrip-reply"])]);
+    assert_eq!(found.len(), 1);
+    assert_found(&found, "crates/stream/Cargo.toml", "stream may not use reply");
+    let found = house().manifest_violations(&[package("cantrip", &["cantrip-store"])]);
+    assert_found(&found, "crates/cantrip/Cargo.toml", "cantrip may not use store");
+}
+
+#[test]
+fn an_sql_crate_is_found_everywhere_but_in_the_store() {
+    for room in house().rooms.iter().map(|room| room.name.as_str()).filter(|name| !["store"].contains(name)) {
+        let name = if room == "cantrip" { room.to_owned() } else { format!("cantrip-{room}") };
+        let found = house().manifest_violations(&[package(&name, &["rusqlite"])]);
+        assert_found(&found, &format!("crates/{room}/Cargo.toml"), "rusqlite brings sql");
+    }
+    assert_none(&house().manifest_violations(&[package("cantrip-store", &["rusqlite", "tokio-postgres"])]));
+}
+
+#[test]
+fn what_gives_knowledge_away_in_a_source_is_found() {
+    let cases = [
+        ("crates/loom/src/lib.rs", r#"let q = "SELECT id FROM turns";"#, "sql in loom"),
+        ("crates/canon/src/x.rs", "let t = std::time::SystemTime::now();", "clock in canon"),
+        ("crates/stream/src/x.rs", "std::fs::read(path)", "io in stream"),
+        ("crates/reply/src/x.rs", r#"println!("done");"#, "io in reply"),
+        ("crates/circle/src/x.rs", r#"eprintln!("done");"#, "terminal in circle"),
+        ("crates/service/src/x.rs", "let e = Envelope::of(reply, meta);", "only serve and cli"),
+        ("crates/cli/src/x.rs", r#"if code == "WA-READ-I-001" {}"#, "named by its constant"),
+        ("crates/cli/src/x.rs", r#"if reply.message().contains("missing") {}"#, "never on message text"),
+        ("crates/loom/src/x.rs", r#"json!({"warnings": []})"#, "no success with warnings"),
+        ("crates/circle/src/x.rs", "pub struct ReplyBuilder;", "one Reply, one builder"),
+    ];
+    for (path, text, fault) in cases {
+        assert_found(&house().source_violations(&source(path, text)), &format!("{path}:1"), fault);
+    }
+}
+
+#[test]
+fn comments_and_allowed_rooms_are_left_alone() {
+    let cases = [
+        ("crates/loom/src/lib.rs", "/// Unlike `SELECT id FROM turns` this reads a view."),
+        ("crates/serve/src/x.rs", "let e = Envelope::of(reply, meta);"),
+        ("crates/store/src/x.rs", r#"let q = "SELECT id FROM turns";"#),
+        ("crates/cli/src/x.rs", r#"println!("done");"#),
+    ];
+    for (path, text) in cases {
+        assert_none(&house().source_violations(&source(path, text)));
+    }
+}
+
+#[test]
+fn a_house_that_contradicts_itself_is_refused() {
+    let upside_down = r#"
+        [[room]]
+        name = "a"
+        uses = ["b"]
+        forbids = []
+        [[room]]
+        name = "b"
+        uses = []
+        forbids = []
+        [knowledge]
+    "#;
+    assert!(House::parse(upside_down).is_err());
+}

@@ -1,1 +1,223 @@
+//! Which room may know what: the rules of `rooms.toml`, applied to manifests and sources.
+//!
+//! The compiler keeps private things private, but it cannot see what was left out on purpose: that no SQL crate is
+//! in the loom, that nobody but a surface makes an envelope. So the absences are written down in `rooms.toml` and
+//! checked here, as a function from what a workspace holds to what is wrong with it; the tests feed it the real
+//! workspace, and broken ones to see that each rule can fail.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use regex::Regex;
+use serde::Deserialize;
+
+/// `rooms.toml`, parsed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct House {
+    #[serde(rename = "room")]
+    pub rooms: Vec<Room>,
+    pub knowledge: BTreeMap<String, Knowledge>,
+    #[serde(rename = "exception", default)]
+    pub exceptions: Vec<Exception>,
+}
+
+/// A room: a folder in `crates/`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Room {
+    pub name: String,
+    pub uses: Vec<String>,
+    pub forbids: Vec<String>,
+}
+
+/// A kind of knowledge that a room may be kept from.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knowledge {
+    pub why: String,
+    pub crates: Vec<String>,
+    pub sources: Vec<String>,
+}
+
+/// A file that may break one rule.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exception {
+    pub path: String,
+    pub knowledge: String,
+    pub why: String,
+}
+
+/// A package of the workspace: its name and the packages it needs to run or to build, not those of its tests.
+#[derive(Debug, Clone)]
+pub struct Package {
+    pub name: String,
+    pub needs: Vec<String>,
+}
+
+/// A source file below `crates/<room>/src`.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub path: String,
+    pub text: String,
+}
+
+/// Something a room knows or does that it must not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub place: String,
+    pub fault: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.fault)
+    }
+}
+
+impl House {
+    /// Reads `rooms.toml` and compares it with itself: every name it uses must be one it declares.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let house: Self = toml::from_str(text).map_err(|fault| fault.to_string())?;
+        let mut above = BTreeSet::new();
+        for room in &house.rooms {
+            for used in &room.uses {
+                if !above.contains(used.as_str()) {
+                    return Err(format!("room {} uses {used}, which does not stand above it", room.name));
+                }
+            }
+            for kind in &room.forbids {
+                if !house.knowledge.contains_key(kind) {
+                    return Err(format!("room {} forbids {kind}, which is no kind of knowledge", room.name));
+                }
+            }
+            above.insert(room.name.as_str());
+        }
+        Ok(house)
+    }
+
+    /// The room a package is, by its name: the library is `cantrip`, every other room `cantrip-<folder>`.
+    fn room_of(&self, package: &str) -> Option<&Room> {
+        let name = if package == "cantrip" { package } else { package.strip_prefix("cantrip-")? };
+        self.rooms.iter().find(|room| room.name == name)
+    }
+
+    /// What is wrong with the manifests.
+    pub fn manifest_violations(&self, packages: &[Package]) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for package in packages {
+            let Some(room) = self.room_of(&package.name) else { continue };
+            for need in &package.needs {
+                if let Some(other) = self.room_of(need)
+                    && !room.uses.contains(&other.name)
+                {
+                    found.push(Violation {
+                        place: format!("crates/{}/Cargo.toml", room.name),
+                        fault: format!("{} may not use {}", room.name, other.name),
+                    });
+                }
+                for kind in &room.forbids {
+                    let knowledge = &self.knowledge[kind];
+                    if knowledge.crates.contains(need) {
+                        found.push(Violation {
+                            place: format!("crates/{}/Cargo.toml", room.name),
+                            fault: format!("{need} brings {kind} into {}: {}", room.name, knowledge.why),
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// What is wrong with the sources. Comments may say anything: lines that start with `//` are passed over.
+    pub fn source_violations(&self, sources: &[Source]) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for source in sources {
+            let Some(room) = source.path.strip_prefix("crates/").and_then(|rest| {
+                let folder = rest.split('/').next()?;
+                self.rooms.iter().find(|room| room.name == folder)
+            }) else {
+                continue;
+            };
+            for (number, line) in code_lines(&source.text) {
+                let place = || format!("{}:{number}", source.path);
+                for kind in &room.forbids {
+                    let excepted = self.exceptions.iter().any(|e| e.path == source.path && e.knowledge == *kind);
+                    let knowledge = &self.knowledge[kind];
+                    if !excepted && knowledge.sources.iter().any(|pattern| matches(pattern, line)) {
+                        found.push(Violation {
+                            place: place(),
+                            fault: format!("{kind} in {}: {}", room.name, knowledge.why),
+                        });
+                    }
+                }
+                for rule in REPLY_RULES {
+                    if !rule.rooms.contains(&room.name.as_str()) && matches(rule.pattern, line) {
+                        found.push(Violation { place: place(), fault: rule.why.to_owned() });
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+struct ReplyRule {
+    pattern: &'static str,
+    /// Where it is allowed.
+    rooms: &'static [&'static str],
+    why: &'static str,
+}
+
+/// What holds the reply system together beyond what its types can hold.
+const REPLY_RULES: &[ReplyRule] = &[
+    ReplyRule {
+        pattern: r"\bEnvelope::of\b",
+        rooms: &["reply", "serve", "cli"],
+        why: "only serve and cli make envelopes: everything below them returns a Reply",
+    },
+    ReplyRule {
+        pattern: r"\b(WA|EN|CT|MCP)-(SYS|RES|VIS|IO|READ|WRITE|EXEC|DB|PARSE|VAL|GATE|LOG|CFG)-[SIDE]-[0-9]{3}\b",
+        rooms: &["reply"],
+        why: "a code is named by its constant: a literal outlives the registry's checks",
+    },
+    ReplyRule {
+        pattern: r"\bmessage\(\)\s*(==|!=|\.(contains|starts_with|ends_with|eq|find)\b)",
+        rooms: &[],
+        why: "code branches on type and code, never on message text",
+    },
+    ReplyRule {
+        pattern: r#"("(warning|warnings|partial|ok|success)"\s*:|\.(data|insert)\("(warning|warnings|partial|ok|success)")"#,
+        rooms: &[],
+        why: "there is no success with warnings: what the caller must act on is another code",
+    },
+    ReplyRule {
+        pattern: r"\bstruct\s+(Reply|ReplyBuilder)\b|\b(registry|codes)!\s*[{(]",
+        rooms: &["reply"],
+        why: "there is one Reply, one builder and one registry",
+    },
+];
+
+/// The lines of a source that are code, numbered from 1.
+fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn matches(pattern: &str, line: &str) -> bool {
+    use std::cell::RefCell;
+    thread_local!(static COMPILED: RefCell<BTreeMap<String, Regex>> = const { RefCell::new(BTreeMap::new()) });
+    COMPILED.with_borrow_mut(|compiled| {
+        compiled
+            .entry(pattern.to_owned())
+            .or_insert_with(|| Regex::new(pattern).expect("a pattern of rooms.toml compiles"))
+            .is_match(line)
+    })
+}
+
+/// The rooms that `crates/README.md` lists, in its order: the first cell of each row that links to a folder.
+pub fn indexed_rooms(readme: &str) -> Vec<String> {
+    let row = Regex::new(r"(?m)^\| \[`([a-z]+)`\]\(([a-z]+)/?\)").expect("a fixed pattern");
+    row.captures_iter(readme).filter(|found| found[1] == found[2]).map(|found| found[1].to_owned()).collect()
+}
