@@ -5,14 +5,19 @@
 //! an id is handed a [`Clock`] and an [`IdSource`], so every rule above this room can be tested without sleeping.
 
 mod clock;
+mod hash;
 mod id;
+pub mod json;
 pub mod limits;
 mod money;
+mod redact;
 
 pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};
+pub use hash::{Hash, HashFault, bytes_hash, stable_hash};
 pub use id::{
     ApprovalId, AuditId, AuthorizationId, CastId, DecisionId, EntityId, Entropy, FoldId, Id, IdFault, IdSource, JobId,
     Kind, LoomId, PredictId, RunId, SeededEntropy, TurnId, kinds,
 };
 pub use limits::Limit;
 pub use money::{Currency, Money, MoneyFault};
+pub use redact::{Redactor, Secret};

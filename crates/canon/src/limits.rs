@@ -46,4 +46,8 @@ limits! {
     MONEY_MICROS_MAX: i64 = (1 << 53) - 1, "micros";
     /// Secret values of the process shorter than this are not searched for: they would damage ordinary words.
     SECRET_BYTES_MIN: usize = 8, "bytes";
+    /// A string under the key `token` is a token from this length on, if it has no spaces.
+    TOKEN_CHARS_MIN: usize = 16, "characters";
+    /// A text that still changes after being redacted so many times was made to; it is replaced whole.
+    REDACT_PASSES_MAX: usize = 8, "passes";
 }

@@ -1,0 +1,119 @@
+//! Which bytes does a hash stand for? SHA-256 over the canonical text of a value, or over raw bytes, and its own
+//! name in front: `sha256:` and 64 lower-case digits.
+//!
+//! A hash is a type and not a string, so that a hash from outside is read once, at the edge, and two can only be
+//! compared whole. There is no second algorithm to choose: a prefix that is not `sha256:` is refused, not guessed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::json::{WriteFault, canonical};
+
+const PREFIX: &str = "sha256:";
+const BYTES: usize = 32;
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// A SHA-256 hash.
+///
+/// ```
+/// use cantrip_canon::{Hash, stable_hash};
+///
+/// let hash = stable_hash(&serde_json::json!({})).unwrap();
+/// let text = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+/// assert_eq!(hash.to_string(), text);
+/// assert_eq!(text.parse::<Hash>().unwrap(), hash);
+/// assert_eq!(hash.hex(32), "44136fa355b3678a1146ad16f7e8649e");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash([u8; BYTES]);
+
+/// Why a text is not a [`Hash`](struct@Hash).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HashFault {
+    #[error("{0:?} is not a hash: sha256: and 64 digits of 0-9 and a-f")]
+    Form(String),
+}
+
+/// The hash of a value: SHA-256 over its canonical text.
+///
+/// ```
+/// use cantrip_canon::{json, stable_hash};
+///
+/// let one = json::read(r#"{"a": 1, "b": [2]}"#).unwrap();
+/// let same = json::read(r#"{"b":[2.0],"a":1}"#).unwrap();
+/// assert_eq!(stable_hash(&one), stable_hash(&same));
+/// ```
+pub fn stable_hash(value: &Value) -> Result<Hash, WriteFault> {
+    Ok(bytes_hash(canonical(value)?.as_bytes()))
+}
+
+/// The hash of bytes as they are. For JSON that is stored as its canonical text this is its [`stable_hash`].
+///
+/// ```
+/// use cantrip_canon::{bytes_hash, stable_hash};
+///
+/// assert_eq!(bytes_hash(b"null"), stable_hash(&serde_json::Value::Null).unwrap());
+/// ```
+pub fn bytes_hash(bytes: &[u8]) -> Hash {
+    Hash(Sha256::digest(bytes).into())
+}
+
+impl Hash {
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+
+    /// The first so many hexadecimal digits, at most all 64, without `sha256:`. For ids that are cut from a hash;
+    /// the whole hash is kept beside them.
+    pub fn hex(&self, digits: usize) -> String {
+        let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        nibbles.take(digits).map(|nibble| char::from(DIGITS[usize::from(nibble)])).collect()
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", self.hex(2 * BYTES))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Hash {
+    type Err = HashFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || HashFault::Form(text.chars().take(80).collect());
+        let digits = text.strip_prefix(PREFIX).ok_or_else(form)?.as_bytes();
+        if digits.len() != 2 * BYTES {
+            return Err(form());
+        }
+        let nibble = |digit: u8| DIGITS.iter().position(|known| *known == digit).ok_or_else(form);
+        let mut bytes = [0; BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,80 @@
+//! JSON that means one thing: which texts may be hashed, and which bytes are hashed for them?
+//!
+//! A hash is a promise that two parties read the same value, so a text that two readers could take differently is
+//! refused before it can be hashed: a key given twice, half a surrogate pair, an integer that a double cannot hold.
+//! `serde_json` alone was the alternative. It keeps the last of two equal keys, writes NaN as `null` and leaves large
+//! integers to whoever reads next, each without a word; so reading and serialising are ours, and it keeps the
+//! `Value`. The canonical bytes themselves (RFC 8785) come from `serde_json_canonicalizer`.
+//!
+//! Three laws hold for every value that [`read`], [`read_foreign`] or [`to_value`] gave:
+//!
+//! * [`canonical`] writes it.
+//! * Reading what [`canonical`] wrote gives the same value again.
+//! * Two values are equal (`==`) if and only if their canonical texts are: `1`, `1.0` and `1e0` are one value.
+//!
+//! ```
+//! use cantrip_canon::json;
+//!
+//! let value = json::read(r#"{"b": 1.0, "a": "\u00e9"}"#).unwrap();
+//! assert_eq!(json::canonical(&value).unwrap(), r#"{"a":"é","b":1}"#);
+//!
+//! let fault = json::read(r#"{"user": {"id": 1, "id": 2}}"#).unwrap_err();
+//! assert_eq!((fault.rule, fault.path.as_str()), (json::ReadRule::DuplicateKey, "/user/id"));
+//! ```
+
+mod read;
+mod write;
+
+use std::fmt;
+
+use serde_json::Number;
+
+pub use read::{Position, ReadFault, ReadRule, read, read_bytes, read_foreign};
+pub use write::{WriteFault, WriteRule, canonical, to_value};
+
+use crate::limits::JSON_INTEGER_MAX;
+
+/// Why a double is no number of ours.
+enum Unfit {
+    NotFinite,
+    Inexact,
+}
+
+/// From here on RFC 8785 writes a whole number with an exponent.
+const EXPONENT_FROM: f64 = 1e21;
+
+/// The one form a double has here: a whole number within the exact range is an integer, so that equal numbers are
+/// equal values however they were written.
+///
+/// Whole numbers between that range and `1e21` are unfit, because RFC 8785 writes them as integer literals: `1e16`
+/// would be stored as `10000000000000000`, which the reader must refuse.
+fn number(double: f64) -> Result<Number, Unfit> {
+    let whole = double.trunc() == double;
+    if whole && double.abs() <= JSON_INTEGER_MAX as f64 {
+        Ok(Number::from(double as i64))
+    } else if whole && double.abs() < EXPONENT_FROM {
+        Err(Unfit::Inexact)
+    } else {
+        Number::from_f64(double).ok_or(Unfit::NotFinite)
+    }
+}
+
+/// The integer, if every JSON reader keeps it exact.
+fn integer<I: TryInto<i64>>(integer: I) -> Option<i64> {
+    integer.try_into().ok().filter(|value| value.unsigned_abs() <= JSON_INTEGER_MAX)
+}
+
+/// One step of a JSON Pointer (RFC 6901), with its slash.
+fn step(segment: &str) -> String {
+    format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Writes where a fault lies, without letting a key of a megabyte fill the log.
+fn show_path(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
+    const SHOWN_CHARS_MAX: usize = 256;
+    match path.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((cut, _)) => write!(f, "at {}...", &path[..cut]),
+        None if path.is_empty() => f.write_str("at the top"),
+        None => write!(f, "at {path}"),
+    }
+}

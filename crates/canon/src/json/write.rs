@@ -1,0 +1,536 @@
+//! Strict serialisation and the canonical text.
+
+use std::fmt;
+
+use serde::ser::{self, Impossible, Serialize, Serializer};
+use serde_json::{Map, Number, Value};
+
+use super::{Unfit, integer, number, show_path, step};
+use crate::limits::JSON_DEPTH_MAX;
+
+/// Why a value cannot be written as JSON that means one thing, and where in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct WriteFault {
+    pub rule: WriteRule,
+    /// The JSON Pointer (RFC 6901) of what broke the rule: empty for the whole value.
+    pub path: String,
+}
+
+impl fmt::Display for WriteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (", self.rule)?;
+        show_path(f, &self.path)?;
+        f.write_str(")")
+    }
+}
+
+/// The rule that a value broke.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteRule {
+    #[error("NaN and Infinity are not JSON")]
+    NotFinite,
+    #[error("a whole number beyond 9007199254740991 is not kept exact by every reader: write it as a string")]
+    InexactInteger,
+    #[error("the key of a map is not a string")]
+    KeyNotText,
+    #[error("two entries have the same key")]
+    DuplicateKey,
+    #[error("nested deeper than 128 levels")]
+    TooDeep,
+    /// The type's own `Serialize` gave up.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<WriteRule> for WriteFault {
+    fn from(rule: WriteRule) -> Self {
+        Self { rule, path: String::new() }
+    }
+}
+
+impl From<Unfit> for WriteFault {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::NotFinite => WriteRule::NotFinite.into(),
+            Unfit::Inexact => WriteRule::InexactInteger.into(),
+        }
+    }
+}
+
+impl ser::Error for WriteFault {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        WriteRule::Refused(message.to_string()).into()
+    }
+}
+
+impl WriteFault {
+    /// The same fault, seen from one container further out.
+    fn inside(mut self, segment: &str) -> Self {
+        self.path.insert_str(0, &step(segment));
+        self
+    }
+}
+
+/// The canonical text (RFC 8785): no spaces, keys in UTF-16 order, numbers as ECMAScript writes them.
+///
+/// Refuses what [`read`](super::read) would not take back; nothing is rounded on the way.
+///
+/// ```
+/// use cantrip_canon::json;
+///
+/// let value = serde_json::json!({"b": 1e30, "a": [1.0, "\n"]});
+/// assert_eq!(json::canonical(&value).unwrap(), r#"{"a":[1,"\n"],"b":1e+30}"#);
+///
+/// let fault = json::canonical(&serde_json::json!({"n": [9_007_199_254_740_993_u64]})).unwrap_err();
+/// assert_eq!((fault.rule, fault.path.as_str()), (json::WriteRule::InexactInteger, "/n/0"));
+/// ```
+pub fn canonical(value: &Value) -> Result<String, WriteFault> {
+    check(value, 0)?;
+    Ok(serde_json_canonicalizer::to_string(value).expect("a checked value has string keys and finite numbers only"))
+}
+
+/// Goes no deeper than the limit allows, so the recursion is bounded whatever the value.
+fn check(value: &Value, depth: usize) -> Result<(), WriteFault> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+        Value::Number(given) => exact(given).map(|_| ()),
+        Value::Array(items) => {
+            let depth = deeper(depth)?;
+            items
+                .iter()
+                .enumerate()
+                .try_for_each(|(index, item)| check(item, depth).map_err(|fault| fault.inside(&index.to_string())))
+        }
+        Value::Object(entries) => {
+            let depth = deeper(depth)?;
+            entries.iter().try_for_each(|(key, entry)| check(entry, depth).map_err(|fault| fault.inside(key)))
+        }
+    }
+}
+
+fn exact(given: &Number) -> Result<Number, WriteFault> {
+    if let Some(signed) = given.as_i64() {
+        whole(signed)
+    } else if let Some(unsigned) = given.as_u64() {
+        whole(unsigned)
+    } else {
+        Ok(number(given.as_f64().unwrap_or(f64::NAN))?)
+    }
+}
+
+fn whole<I: TryInto<i64>>(value: I) -> Result<Number, WriteFault> {
+    integer(value).map(Number::from).ok_or_else(|| WriteRule::InexactInteger.into())
+}
+
+fn deeper(depth: usize) -> Result<usize, WriteFault> {
+    if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(WriteRule::TooDeep.into()) }
+}
+
+/// The JSON of a typed value, in the same shapes that `serde_json` gives, but nothing is bent to fit: what JSON
+/// cannot say exactly is a fault with its path.
+///
+/// ```
+/// use cantrip_canon::json::{self, WriteRule};
+/// use std::collections::BTreeMap;
+///
+/// assert_eq!(json::to_value(&(1_u8, 0.5, "x")).unwrap(), serde_json::json!([1, 0.5, "x"]));
+///
+/// let fault = json::to_value(&BTreeMap::from([("ratio", [0.0, f64::NAN])])).unwrap_err();
+/// assert_eq!((fault.rule, fault.path.as_str()), (WriteRule::NotFinite, "/ratio/1"));
+/// ```
+pub fn to_value<T: Serialize + ?Sized>(value: &T) -> Result<Value, WriteFault> {
+    value.serialize(Writer { depth: 0 })
+}
+
+/// Writes one value that stands within `depth` containers.
+#[derive(Clone, Copy)]
+struct Writer {
+    depth: usize,
+}
+
+impl Writer {
+    fn items(self, variant: Option<&'static str>) -> Result<Items, WriteFault> {
+        Ok(Items { inner: self.variant(variant)?.enter(variant)?, items: Vec::new(), variant })
+    }
+
+    fn entries(self, variant: Option<&'static str>) -> Result<Entries, WriteFault> {
+        let inner = self.variant(variant)?.enter(variant)?;
+        Ok(Entries { inner, entries: Map::new(), key: None, variant })
+    }
+
+    /// The writer within the map that names a variant, if there is one.
+    fn variant(self, variant: Option<&'static str>) -> Result<Self, WriteFault> {
+        if variant.is_some() { self.enter(None) } else { Ok(self) }
+    }
+
+    fn enter(self, variant: Option<&'static str>) -> Result<Self, WriteFault> {
+        match deeper(self.depth) {
+            Ok(depth) => Ok(Self { depth }),
+            Err(fault) => Err(outside(variant, fault)),
+        }
+    }
+}
+
+/// `{variant: value}`, or the value alone where no variant is to be named.
+fn named(variant: Option<&'static str>, value: Value) -> Value {
+    match variant {
+        Some(name) => Value::Object(Map::from_iter([(name.to_owned(), value)])),
+        None => value,
+    }
+}
+
+fn outside(variant: Option<&'static str>, fault: WriteFault) -> WriteFault {
+    match variant {
+        Some(name) => fault.inside(name),
+        None => fault,
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($method:ident: $number:ty,)+) => {
+        $(fn $method(self, value: $number) -> Result<Value, WriteFault> {
+            Ok(Value::Number(whole(value)?))
+        })+
+    };
+}
+
+impl Serializer for Writer {
+    type Ok = Value;
+    type Error = WriteFault;
+    type SerializeSeq = Items;
+    type SerializeTuple = Items;
+    type SerializeTupleStruct = Items;
+    type SerializeTupleVariant = Items;
+    type SerializeMap = Entries;
+    type SerializeStruct = Entries;
+    type SerializeStructVariant = Entries;
+
+    whole_numbers! {
+        serialize_i8: i8,
+        serialize_i16: i16,
+        serialize_i32: i32,
+        serialize_i64: i64,
+        serialize_i128: i128,
+        serialize_u8: u8,
+        serialize_u16: u16,
+        serialize_u32: u32,
+        serialize_u64: u64,
+        serialize_u128: u128,
+    }
+
+    fn serialize_bool(self, value: bool) -> Result<Value, WriteFault> {
+        Ok(Value::Bool(value))
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<Value, WriteFault> {
+        self.serialize_f64(f64::from(value))
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<Value, WriteFault> {
+        Ok(Value::Number(number(value)?))
+    }
+
+    fn serialize_char(self, value: char) -> Result<Value, WriteFault> {
+        Ok(Value::String(value.to_string()))
+    }
+
+    fn serialize_str(self, value: &str) -> Result<Value, WriteFault> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn serialize_bytes(self, value: &[u8]) -> Result<Value, WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_none(self) -> Result<Value, WriteFault> {
+        Ok(Value::Null)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Value, WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_unit(self) -> Result<Value, WriteFault> {
+        Ok(Value::Null)
+    }
+
+    fn serialize_unit_struct(self, _name: &'static str) -> Result<Value, WriteFault> {
+        Ok(Value::Null)
+    }
+
+    fn serialize_unit_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+    ) -> Result<Value, WriteFault> {
+        self.serialize_str(variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        value: &T,
+    ) -> Result<Value, WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<Value, WriteFault> {
+        let inner = self.enter(None)?;
+        let value = value.serialize(inner).map_err(|fault| fault.inside(variant))?;
+        Ok(named(Some(variant), value))
+    }
+
+    fn serialize_seq(self, _length: Option<usize>) -> Result<Items, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple(self, _length: usize) -> Result<Items, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple_struct(self, _name: &'static str, _length: usize) -> Result<Items, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Items, WriteFault> {
+        self.items(Some(variant))
+    }
+
+    fn serialize_map(self, _length: Option<usize>) -> Result<Entries, WriteFault> {
+        self.entries(None)
+    }
+
+    fn serialize_struct(self, _name: &'static str, _length: usize) -> Result<Entries, WriteFault> {
+        self.entries(None)
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Entries, WriteFault> {
+        self.entries(Some(variant))
+    }
+}
+
+/// A list that is being written.
+struct Items {
+    inner: Writer,
+    items: Vec<Value>,
+    variant: Option<&'static str>,
+}
+
+impl Items {
+    fn push<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
+        let written = item
+            .serialize(self.inner)
+            .map_err(|fault| outside(self.variant, fault.inside(&self.items.len().to_string())))?;
+        self.items.push(written);
+        Ok(())
+    }
+
+    fn finish(self) -> Value {
+        named(self.variant, Value::Array(self.items))
+    }
+}
+
+/// A map that is being written.
+struct Entries {
+    inner: Writer,
+    entries: Map<String, Value>,
+    /// The key whose value comes next.
+    key: Option<String>,
+    variant: Option<&'static str>,
+}
+
+impl Entries {
+    fn insert<T: Serialize + ?Sized>(&mut self, key: String, entry: &T) -> Result<(), WriteFault> {
+        let written = if self.entries.contains_key(&key) {
+            Err(WriteRule::DuplicateKey.into())
+        } else {
+            entry.serialize(self.inner)
+        };
+        let written = written.map_err(|fault| outside(self.variant, fault.inside(&key)))?;
+        self.entries.insert(key, written);
+        Ok(())
+    }
+
+    fn finish(self) -> Value {
+        named(self.variant, Value::Object(self.entries))
+    }
+}
+
+macro_rules! lists {
+    ($($kind:ident, $method:ident;)+) => {
+        $(impl ser::$kind for Items {
+            type Ok = Value;
+            type Error = WriteFault;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
+                self.push(item)
+            }
+
+            fn end(self) -> Result<Value, WriteFault> {
+                Ok(self.finish())
+            }
+        })+
+    };
+}
+
+lists! {
+    SerializeSeq, serialize_element;
+    SerializeTuple, serialize_element;
+    SerializeTupleStruct, serialize_field;
+    SerializeTupleVariant, serialize_field;
+}
+
+macro_rules! structs {
+    ($($kind:ident;)+) => {
+        $(impl ser::$kind for Entries {
+            type Ok = Value;
+            type Error = WriteFault;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                entry: &T,
+            ) -> Result<(), WriteFault> {
+                self.insert(key.to_owned(), entry)
+            }
+
+            fn end(self) -> Result<Value, WriteFault> {
+                Ok(self.finish())
+            }
+        })+
+    };
+}
+
+structs! {
+    SerializeStruct;
+    SerializeStructVariant;
+}
+
+impl ser::SerializeMap for Entries {
+    type Ok = Value;
+    type Error = WriteFault;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), WriteFault> {
+        self.key = Some(key.serialize(Key).map_err(|fault| outside(self.variant, fault))?);
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, entry: &T) -> Result<(), WriteFault> {
+        let key = self.key.take().ok_or_else(|| WriteRule::Refused("a value came before its key".to_owned()))?;
+        self.insert(key, entry)
+    }
+
+    fn end(self) -> Result<Value, WriteFault> {
+        Ok(self.finish())
+    }
+}
+
+/// Writes the key of a map: a string, or what is written as one.
+struct Key;
+
+macro_rules! no_keys {
+    ($($method:ident($($kind:ty),*) -> $answer:ty;)+) => {
+        $(fn $method(self, $(_: $kind),*) -> Result<$answer, WriteFault> {
+            Err(WriteRule::KeyNotText.into())
+        })+
+    };
+}
+
+type NoKey = Impossible<String, WriteFault>;
+
+impl Serializer for Key {
+    type Ok = String;
+    type Error = WriteFault;
+    type SerializeSeq = NoKey;
+    type SerializeTuple = NoKey;
+    type SerializeTupleStruct = NoKey;
+    type SerializeTupleVariant = NoKey;
+    type SerializeMap = NoKey;
+    type SerializeStruct = NoKey;
+    type SerializeStructVariant = NoKey;
+
+    fn serialize_str(self, key: &str) -> Result<String, WriteFault> {
+        Ok(key.to_owned())
+    }
+
+    fn serialize_char(self, key: char) -> Result<String, WriteFault> {
+        Ok(key.to_string())
+    }
+
+    fn serialize_unit_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+    ) -> Result<String, WriteFault> {
+        Ok(variant.to_owned())
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        key: &T,
+    ) -> Result<String, WriteFault> {
+        key.serialize(self)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<String, WriteFault> {
+        Err(WriteRule::KeyNotText.into())
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        _index: u32,
+        _variant: &'static str,
+        _: &T,
+    ) -> Result<String, WriteFault> {
+        Err(WriteRule::KeyNotText.into())
+    }
+
+    no_keys! {
+        serialize_bool(bool) -> String;
+        serialize_i8(i8) -> String;
+        serialize_i16(i16) -> String;
+        serialize_i32(i32) -> String;
+        serialize_i64(i64) -> String;
+        serialize_i128(i128) -> String;
+        serialize_u8(u8) -> String;
+        serialize_u16(u16) -> String;
+        serialize_u32(u32) -> String;
+        serialize_u64(u64) -> String;
+        serialize_u128(u128) -> String;
+        serialize_f32(f32) -> String;
+        serialize_f64(f64) -> String;
+        serialize_bytes(&[u8]) -> String;
+        serialize_none() -> String;
+        serialize_unit() -> String;
+        serialize_unit_struct(&'static str) -> String;
+        serialize_seq(Option<usize>) -> NoKey;
+        serialize_tuple(usize) -> NoKey;
+        serialize_tuple_struct(&'static str, usize) -> NoKey;
+        serialize_tuple_variant(&'static str, u32, &'static str, usize) -> NoKey;
+        serialize_map(Option<usize>) -> NoKey;
+        serialize_struct(&'static str, usize) -> NoKey;
+        serialize_struct_variant(&'static str, u32, &'static str, usize) -> NoKey;
+    }
+}

@@ -1,0 +1,244 @@
+//! What must be taken out of a text before it leaves?
+//!
+//! Redaction stands at the edges (traces, exports, logs, errors, pages) and looks at content only: our own ids,
+//! hashes, codes and times are typed and never come here. It knows a secret in three ways: the process loaded it, it
+//! stands under a key such as `password`, or it has the form of a known kind of credential.
+//!
+//! Measuring entropy was the alternative. It finds credentials of unknown form, but it cannot tell them from hashes
+//! and ids, and a log whose ids are blacked out is of no use; so a form is only searched for if ordinary text does
+//! not have it. What has no known form, was not loaded and stands under no such key is not found.
+//!
+//! A text whose replacements go on uncovering new ones is replaced whole: the work is bounded, and nothing leaks.
+
+mod keys;
+mod patterns;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use crate::limits::{REDACT_PASSES_MAX, SECRET_BYTES_MIN, TOKEN_CHARS_MIN};
+use keys::Trust;
+use patterns::{PERSONAL, SECRETS};
+
+/// What stands in the place of what was taken out.
+const MARKER: &str = "[REDACTED]";
+
+/// Takes secrets, and personal data if asked to, out of texts and values.
+///
+/// * Idempotent: what it gave, it gives back unchanged.
+/// * Lists, maps, numbers, booleans and nulls stay as they are, and so do keys, unless a key itself holds a secret.
+/// * Its `Debug` says how many secrets it knows, and nothing about them.
+///
+/// ```
+/// use cantrip_canon::Redactor;
+///
+/// let redactor = Redactor::with_secrets(["correct horse battery"]);
+/// assert_eq!(redactor.text("it was correct horse battery."), "it was [REDACTED].");
+/// assert_eq!(redactor.text("Authorization: Bearer 7f3a9c0de18b42aa"), "Authorization: Bearer [REDACTED]");
+/// assert_eq!(redactor.text("commit 3f786850e387550fdab836ed7e6dc881de23001b"), "commit 3f786850e387550fdab836ed7e6dc881de23001b");
+/// ```
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Long enough, and none of them twice.
+    secrets: Vec<String>,
+    personal_data: bool,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor")
+            .field("secrets", &format_args!("{} known", self.secrets.len()))
+            .field("personal_data", &self.personal_data)
+            .finish()
+    }
+}
+
+impl Redactor {
+    /// A redactor that also replaces these values wherever they occur, as they are or escaped as in a JSON string.
+    ///
+    /// White space around a value is not part of it (a key read from a file ends with a line feed). Values shorter
+    /// than [`SECRET_BYTES_MIN`] are left out: they would damage ordinary words.
+    pub fn with_secrets(secrets: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let mut known = Vec::new();
+        for secret in secrets {
+            let secret: String = secret.into();
+            let secret = secret.trim();
+            // A secret that is part of the marker cannot be taken out by writing the marker.
+            if secret.len() >= SECRET_BYTES_MIN && !MARKER.contains(secret) {
+                let quoted = Value::from(secret).to_string();
+                known.push(quoted[1..quoted.len() - 1].to_owned());
+                known.push(secret.to_owned());
+            }
+        }
+        // The longest first; where two overlap, all that they cover goes.
+        known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        known.dedup();
+        Self { secrets: known, personal_data: false }
+    }
+
+    /// Whether e-mail addresses, telephone numbers and what stands under keys such as `email` go too.
+    ///
+    /// ```
+    /// use cantrip_canon::Redactor;
+    ///
+    /// let shared = Redactor::default().personal_data(true);
+    /// assert_eq!(shared.text("ada@example.org, +44 20 7946 0018"), "[REDACTED], [REDACTED]");
+    /// ```
+    #[must_use]
+    pub fn personal_data(mut self, taken_out: bool) -> Self {
+        self.personal_data = taken_out;
+        self
+    }
+
+    /// The text without secrets; borrowed if it had none.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut current = Cow::Borrowed(text);
+        // What was taken out may have hidden the start of something else, so the result is looked at again.
+        for _ in 0..REDACT_PASSES_MAX {
+            match self.pass(&current) {
+                Some(next) => current = Cow::Owned(next),
+                None => return current,
+            }
+        }
+        Cow::Borrowed(MARKER)
+    }
+
+    /// The value without secrets, at any depth: strings under telling keys go whole, all others are treated as
+    /// [`text`](Self::text), and so are the keys. A key that is thereby no longer unique gets a number, so that no
+    /// entry is lost.
+    ///
+    /// ```
+    /// use cantrip_canon::Redactor;
+    /// use serde_json::json;
+    ///
+    /// let redacted = Redactor::default().value(&json!({
+    ///     "apiKey": "k1", "credentials": {"user": "ada", "tries": 3}, "page_token": "p2", "note": "fine",
+    /// }));
+    /// assert_eq!(redacted, json!({
+    ///     "apiKey": "[REDACTED]", "credentials": {"user": "[REDACTED]", "tries": 3}, "page_token": "p2", "note": "fine",
+    /// }));
+    /// ```
+    pub fn value(&self, value: &Value) -> Value {
+        self.value_under(Trust::Plain, value)
+    }
+
+    fn value_under(&self, trust: Trust, value: &Value) -> Value {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+            Value::String(text) => Value::String(self.leaf(trust, text)),
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.value_under(trust, item)).collect()),
+            Value::Object(entries) => {
+                let mut kept = Map::with_capacity(entries.len());
+                let mut number = 1;
+                for (key, entry) in entries {
+                    let entry = self.value_under(trust.max(keys::trust(key, self.personal_data)), entry);
+                    let shown = self.text(key);
+                    let mut unique = shown.clone();
+                    while kept.contains_key(&*unique) {
+                        number += 1;
+                        unique = Cow::Owned(format!("{shown} {number}"));
+                    }
+                    kept.insert(unique.into_owned(), entry);
+                }
+                Value::Object(kept)
+            }
+        }
+    }
+
+    fn leaf(&self, trust: Trust, text: &str) -> String {
+        let token = || text.chars().count() >= TOKEN_CHARS_MIN && !text.contains(char::is_whitespace);
+        match trust {
+            Trust::Secret => MARKER.to_owned(),
+            Trust::Token if token() => MARKER.to_owned(),
+            Trust::Token | Trust::Plain => self.text(text).into_owned(),
+        }
+    }
+
+    /// Looks once for everything; `None` if nothing had to be replaced.
+    fn pass(&self, text: &str) -> Option<String> {
+        let mut current = replace(text, self.known_in(text));
+        for patterns in [Some(&*SECRETS), self.personal_data.then(|| &*PERSONAL)].into_iter().flatten() {
+            let found = patterns.replace(current.as_deref().unwrap_or(text));
+            current = found.or(current);
+        }
+        current
+    }
+
+    /// Where the known secrets lie: in order, and none overlapping another.
+    fn known_in(&self, text: &str) -> Vec<Range<usize>> {
+        let mut spans: Vec<Range<usize>> = self
+            .secrets
+            .iter()
+            .flat_map(|secret| text.match_indices(secret.as_str()).map(|(start, found)| start..start + found.len()))
+            .collect();
+        spans.sort_by_key(|span| span.start);
+        spans.dedup_by(|later, earlier| {
+            let overlap = later.start < earlier.end;
+            if overlap {
+                earlier.end = earlier.end.max(later.end);
+            }
+            overlap
+        });
+        spans
+    }
+}
+
+/// The text with the marker in the place of each span; `None` if that is what it says already.
+fn replace(text: &str, spans: Vec<Range<usize>>) -> Option<String> {
+    let mut replaced = String::new();
+    let mut copied = 0;
+    for span in spans {
+        if &text[span.clone()] != MARKER {
+            replaced.push_str(&text[copied..span.start]);
+            replaced.push_str(MARKER);
+            copied = span.end;
+        }
+    }
+    if copied == 0 {
+        return None;
+    }
+    replaced.push_str(&text[copied..]);
+    Some(replaced)
+}
+
+/// A value that is not to be seen: it has no `Display`, no `Serialize`, and its `Debug` says nothing.
+///
+/// ```
+/// use cantrip_canon::Secret;
+///
+/// let key = Secret::new("hunter2".to_owned());
+/// assert_eq!(format!("{key:?}"), "[REDACTED]");
+/// assert_eq!(key.expose(), "hunter2");
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use cantrip_canon::Secret;
+/// println!("{}", Secret::new("hunter2"));
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use cantrip_canon::Secret;
+/// cantrip_canon::json::to_value(&Secret::new("hunter2"));
+/// ```
+#[derive(Clone)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value itself. Whoever calls this answers for where it goes.
+    pub const fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MARKER)
+    }
+}

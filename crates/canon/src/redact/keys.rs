@@ -1,0 +1,99 @@
+//! Which keys tell that a secret stands under them?
+//!
+//! Names are compared whole or by their last words, never by a part: searching for `token` anywhere would take
+//! `max_tokens` and `page_token` with it.
+
+/// How far the strings under a key may be shown; of the keys above a string the strictest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trust {
+    /// As any other text.
+    Plain,
+    /// Not if it looks like a token: long, and without spaces.
+    Token,
+    /// Not at all.
+    Secret,
+}
+
+const SECRET: &[&str] = &[
+    "authorization",
+    "proxy_authorization",
+    "cookie",
+    "set_cookie",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "client_secret",
+    "api_key",
+    "apikey",
+    "x_api_key",
+    "admin_key",
+    "access_key",
+    "secret_key",
+    "private_key",
+    "access_token",
+    "refresh_token",
+    "id_token",
+    "auth_token",
+    "session_token",
+    "bearer_token",
+    "csrf_token",
+    "credentials",
+];
+
+const SECRET_ENDINGS: &[&str] = &[
+    "_password",
+    "_passphrase",
+    "_secret",
+    "_api_key",
+    "_apikey",
+    "_admin_key",
+    "_private_key",
+    "_secret_key",
+    "_access_token",
+    "_refresh_token",
+    "_auth_token",
+    "_session_token",
+];
+
+const PERSONAL: &[&str] = &["email", "phone", "phone_number", "mobile", "ssn", "street", "postal_code"];
+
+pub(super) fn trust(key: &str, personal_data: bool) -> Trust {
+    let name = words(key);
+    let name = name.as_str();
+    if SECRET.contains(&name)
+        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || personal_data && PERSONAL.contains(&name)
+    {
+        Trust::Secret
+    } else if name == "token" {
+        Trust::Token
+    } else {
+        Trust::Plain
+    }
+}
+
+/// The key in lower case with `_` between its words, however they were set apart: `X-Api-Key`, `xApiKey` and
+/// `XAPIKey` are all `x_api_key`... as far as capitals tell: in `XAPIKey` they set apart `xapi` and `key`.
+fn words(key: &str) -> String {
+    let mut name = String::with_capacity(key.len() + 4);
+    let mut before = None;
+    let mut rest = key.chars().peekable();
+    while let Some(letter) = rest.next() {
+        let starts_word = letter.is_uppercase()
+            && before.is_some_and(|before: char| {
+                before.is_lowercase()
+                    || before.is_numeric()
+                    || before.is_uppercase() && rest.peek().is_some_and(|next| next.is_lowercase())
+            });
+        if starts_word {
+            name.push('_');
+        }
+        match letter {
+            '-' | ' ' => name.push('_'),
+            _ => name.extend(letter.to_lowercase()),
+        }
+        before = Some(letter);
+    }
+    name
+}

@@ -1,0 +1,170 @@
+//! Which stretches of a text have the form of a secret?
+//!
+//! Each pattern is a form that its issuer publishes, with a condition where ordinary words could have it too:
+//! `sk-` may start a key or a file name, and only what follows tells. One expression that joins all patterns decides
+//! first whether any of them needs to look; ordinary text is scanned once and returned as it is.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use regex::Regex;
+
+/// One form, in the syntax of the `regex` crate.
+struct Form {
+    pattern: &'static str,
+    /// The group that is replaced; 0 is all of it.
+    secret: usize,
+    /// Whether what has the form is a secret.
+    is_secret: fn(&str) -> bool,
+    /// How many bytes at the end of a match may be the start of another one.
+    shared: usize,
+}
+
+const fn all(pattern: &'static str) -> Form {
+    Form { pattern, secret: 0, is_secret: always, shared: 0 }
+}
+
+const fn all_if(pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
+    Form { pattern, secret: 0, is_secret, shared: 0 }
+}
+
+/// A form whose second group is the secret.
+const fn second(pattern: &'static str) -> Form {
+    Form { pattern, secret: 2, is_secret: always, shared: 0 }
+}
+
+/// `scheme` and a secret. Its characters may spell the scheme again, for the secret that follows.
+const fn scheme(scheme: &'static str, pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
+    Form { pattern, secret: 2, is_secret, shared: scheme.len() }
+}
+
+const SECRET_FORMS: &[Form] = &[
+    all(r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)"),
+    scheme("bearer", r"(?i)\b(bearer\s+)([A-Za-z0-9._~+/-]{16,}=*)", is_bearer_token),
+    scheme("basic", r"(?i)\b(basic\s+)([A-Za-z0-9+/]{8,}={0,2})", is_user_and_password),
+    all_if(r"\bsk-[A-Za-z0-9_-]{20,}", is_model_key),
+    all(r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}\b"),
+    all(r"\bgh[pousr]_[A-Za-z0-9]{36,}\b"),
+    all_if(r"\bgithub_pat_[A-Za-z0-9_]{22,}\b", is_more_than_words),
+    all_if(r"\bglpat-[A-Za-z0-9_-]{20,}", is_more_than_words),
+    all(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    all(r"\bAIza[A-Za-z0-9_-]{35}"),
+    all(r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    all_if(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", is_more_than_words),
+    all(r"\bhf_[A-Za-z0-9]{30,}"),
+    all(r"\bnpm_[A-Za-z0-9]{36}"),
+    all_if(r"\bpypi-[A-Za-z0-9_-]{50,}", is_more_than_words),
+    all(r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    second(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/@:]*:)([^\s/@]+)@"),
+    second(
+        r"(?i)([?&](?:access_token|api_key|apikey|key|token|sig|signature|x-amz-signature|x-goog-signature)=)([^&\s#]{16,})",
+    ),
+];
+
+/// A telephone number has its `+`: no run of digits alone is one.
+const PERSONAL_FORMS: &[Form] = &[
+    all(r"[\p{L}\p{N}._%+-]+@(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}"),
+    second(r"(^|[^0-9A-Za-z+])(\+[0-9](?:[ .-]?[0-9]){7,14})\b"),
+];
+
+pub(super) static SECRETS: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(SECRET_FORMS));
+pub(super) static PERSONAL: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(PERSONAL_FORMS));
+
+/// Forms that are looked for together.
+pub(super) struct Patterns {
+    any: Regex,
+    each: Vec<(Regex, &'static Form)>,
+}
+
+impl Patterns {
+    fn of(forms: &'static [Form]) -> Self {
+        let compile = |pattern: &str| Regex::new(pattern).expect("the forms are constants, and the tests compile them");
+        // A letter is a word's letter if it is ASCII: as good a boundary, and one that does not cost the fast engine
+        // as soon as a text has an umlaut.
+        let source = |form: &Form| form.pattern.replace(r"\b", r"(?-u:\b)");
+        let sources: Vec<String> = forms.iter().map(|form| format!("(?:{})", source(form))).collect();
+        Self {
+            any: compile(&sources.join("|")),
+            each: forms.iter().map(|form| (compile(&source(form)), form)).collect(),
+        }
+    }
+
+    /// The text with all that has one of the forms replaced; `None` if nothing has.
+    pub(super) fn replace(&self, text: &str) -> Option<String> {
+        if !self.any.is_match(text) {
+            return None;
+        }
+        self.each.iter().fold(None, |replaced: Option<String>, (regex, form)| {
+            let current = replaced.as_deref().unwrap_or(text);
+            super::replace(current, form.find(regex, current)).or(replaced)
+        })
+    }
+}
+
+impl Form {
+    fn find(&self, regex: &Regex, text: &str) -> Vec<Range<usize>> {
+        let mut spans = Vec::new();
+        let mut from = 0;
+        while let Some(found) = regex.captures_at(text, from) {
+            if let Some(secret) = found.get(self.secret)
+                && (self.is_secret)(secret.as_str())
+            {
+                spans.push(secret.range());
+            }
+            // Every form is longer than what it may share, so this goes forward.
+            from = text.floor_char_boundary(found.get_match().end() - self.shared);
+        }
+        spans
+    }
+}
+
+fn always(_: &str) -> bool {
+    true
+}
+
+fn has(text: &str, kind: fn(&u8) -> bool) -> bool {
+    text.as_bytes().iter().any(kind)
+}
+
+fn has_both_cases(text: &str) -> bool {
+    has(text, u8::is_ascii_uppercase) && has(text, u8::is_ascii_lowercase)
+}
+
+fn has_digit_and_letter(text: &str) -> bool {
+    has(text, u8::is_ascii_digit) && has(text, u8::is_ascii_alphabetic)
+}
+
+fn is_bearer_token(value: &str) -> bool {
+    has_digit_and_letter(value) || value.len() >= 20 && has_both_cases(value)
+}
+
+fn is_user_and_password(value: &str) -> bool {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+            .with_decode_allow_trailing_bits(true),
+    );
+    has(value, u8::is_ascii_uppercase)
+        && LENIENT
+            .decode(value)
+            .is_ok_and(|decoded| decoded.contains(&b':') && decoded.iter().all(|byte| (b' '..=b'~').contains(byte)))
+}
+
+/// If this does not hold for what follows the first `sk-`, it does not hold for what follows a later one in it, so
+/// nothing is missed by going on behind it.
+fn is_model_key(value: &str) -> bool {
+    let tail = value.strip_prefix("sk-").unwrap_or(value);
+    has(tail, u8::is_ascii_digit) && has_both_cases(tail)
+        || tail
+            .split(['-', '_'])
+            .any(|run| run.len() >= 16 && has_digit_and_letter(run) || run.len() >= 32 && has_both_cases(run))
+}
+
+/// Words of lower-case letters joined by `-` or `_` can have the form (`xoxo-and-so-forth`, `github_pat_` in a file
+/// name); a token drawn at random practically never is letters of one case.
+fn is_more_than_words(value: &str) -> bool {
+    has(value, u8::is_ascii_digit) || has(value, u8::is_ascii_uppercase)
+}
