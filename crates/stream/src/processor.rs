@@ -1,0 +1,324 @@
+//! Which upserts follow from these events, and when?
+//!
+//! A state machine that is told of each event and of the time, and answers with what a viewer is to be sent. It keeps
+//! one state per turn and nothing that two turns share, so turns that interleave cannot affect each other. A task with
+//! its own timers was turned down: the same events would then give other upserts on a busy machine, and no test could
+//! say which.
+//!
+//! `turn` has what a turn is and how it ends, `items` the text items, `calls` the calls and their outputs, `deadlines`
+//! the timers of all of them.
+
+mod calls;
+mod deadlines;
+mod items;
+mod turn;
+
+use std::collections::{BTreeMap, HashMap};
+
+use cantrip_canon::{Instant, Now};
+use serde::Serialize;
+
+use self::deadlines::Deadlines;
+use self::turn::{Ending, Turn};
+use crate::event::{ErrorInfo, Payload, StreamEvent};
+use crate::id::{SessionId, TurnId};
+use crate::limits;
+use crate::options::Options;
+use crate::timestamp::SourceTimestamp;
+use crate::upsert::{Emission, TurnEvent};
+
+/// The codes that the processor itself gives an item or a turn. All others are its producers'.
+pub mod codes {
+    /// Cut off by an `item_cancelled`, or with its turn.
+    pub const ITEM_CANCELLED: &str = "ITEM_CANCELLED";
+    /// Started again before it ended.
+    pub const ITEM_SUPERSEDED: &str = "ITEM_SUPERSEDED";
+    /// Longer than the text of an item may be.
+    pub const ITEM_TOO_LARGE: &str = "ITEM_TOO_LARGE";
+    /// The stream was closed and nobody said why.
+    pub const STREAM_CLOSED: &str = "STREAM_CLOSED";
+    /// The response failed and nobody said why.
+    pub const RESPONSE_ERROR: &str = "RESPONSE_ERROR";
+}
+
+/// Why an event was refused. Nothing has changed and nothing was emitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The producer should end this stream turn with a `response_error`; the cast goes on unseen.
+    #[error("turn {turn} meets {limit} ({max})")]
+    Limit { turn: TurnId, limit: &'static str, max: usize },
+    #[error("turn {turn} belongs to session {session}, the event says {said}")]
+    Session { turn: TurnId, session: SessionId, said: SessionId },
+}
+
+/// How many events were dropped, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// For a turn that had ended.
+    pub late: u64,
+    /// Text for an item that is not open.
+    pub orphan_delta: u64,
+    /// The error of an item that nobody knows.
+    pub orphan_error: u64,
+    /// A second output of one call.
+    pub duplicate_output: u64,
+    /// A second start of one call.
+    pub duplicate_call: u64,
+    /// For an item or a call that was cancelled.
+    pub cancelled_item: u64,
+}
+
+/// Turns the events of any number of turns into upserts and turn events.
+///
+/// * Emissions are appended to `out` in the order in which a viewer is to see them.
+/// * Every byte of text that was taken in is in some emission by the time its item, its turn or the stream ends.
+/// * The caller sleeps until [`next_deadline`](Self::next_deadline) and then calls [`tick`](Self::tick); a late tick
+///   loses nothing.
+/// * No call panics, and what is held is bounded by [`limits`].
+#[derive(Debug, Default)]
+pub struct Processor {
+    options: Options,
+    turns: HashMap<TurnId, Slot>,
+    open: usize,
+    /// Ended turns by the order of their end, to know which to forget.
+    ended: BTreeMap<u64, TurnId>,
+    deadlines: Deadlines,
+    dropped: Dropped,
+    order: Order,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Open(Box<Turn>),
+    Ended { session_id: SessionId, order: u64 },
+}
+
+/// How an event finds its turn.
+enum Standing {
+    Open,
+    /// Unknown, or ended and started again.
+    New,
+    Late,
+}
+
+/// A count of things in the order in which they began.
+#[derive(Debug, Default)]
+struct Order(u64);
+
+impl Order {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+/// What a turn needs of its processor while it works on one event.
+struct Work<'a> {
+    options: &'a Options,
+    deadlines: &'a mut Deadlines,
+    dropped: &'a mut Dropped,
+    order: &'a mut Order,
+    now: Now,
+    out: &'a mut Vec<Emission>,
+}
+
+impl Processor {
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Fires the timers that are due, then applies the event.
+    pub fn process(&mut self, event: &StreamEvent, now: Now, out: &mut Vec<Emission>) -> Result<(), Fault> {
+        let standing = self.admit(event)?;
+        self.tick(now, out);
+        match standing {
+            Standing::Open => {}
+            Standing::New => self.open(event),
+            Standing::Late => {
+                self.dropped.late += 1;
+                return Ok(());
+            }
+        }
+        match ending(&event.payload) {
+            Some(ending) => self.end(&event.turn_id, ending, Some(event.timestamp), now, out),
+            None => {
+                if let Some(Slot::Open(turn)) = self.turns.get_mut(&event.turn_id) {
+                    let mut work = Work {
+                        options: &self.options,
+                        deadlines: &mut self.deadlines,
+                        dropped: &mut self.dropped,
+                        order: &mut self.order,
+                        now,
+                        out,
+                    };
+                    turn.apply(event, &mut work);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next timer is due; `None` while no item has unsent text.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first()
+    }
+
+    /// Fires the timers that are due.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<Emission>) {
+        while let Some((turn_id, item_id)) = self.deadlines.pop_due(now.monotonic) {
+            if let Some(Slot::Open(turn)) = self.turns.get_mut(&turn_id) {
+                let mut work = Work {
+                    options: &self.options,
+                    deadlines: &mut self.deadlines,
+                    dropped: &mut self.dropped,
+                    order: &mut self.order,
+                    now,
+                    out,
+                };
+                turn.timer_fired(&item_id, &mut work);
+            }
+        }
+    }
+
+    /// Ends every open turn as failed, oldest first. Closing again does nothing; a `response_start` opens anew.
+    pub fn close(&mut self, reason: Option<ErrorInfo>, now: Now, out: &mut Vec<Emission>) {
+        self.tick(now, out);
+        let error = reason.unwrap_or_else(|| ErrorInfo::new(codes::STREAM_CLOSED, "the stream was closed"));
+        let mut open: Vec<(u64, TurnId)> = Vec::with_capacity(self.open);
+        for (turn_id, slot) in &self.turns {
+            match slot {
+                Slot::Open(turn) => open.push((turn.order, turn_id.clone())),
+                Slot::Ended { .. } => {}
+            }
+        }
+        open.sort_unstable();
+        for (_, turn_id) in open {
+            let ending = Ending::Failed { error: error.clone(), usage: None };
+            self.end(&turn_id, ending, None, now, out);
+        }
+    }
+
+    /// What was dropped so far.
+    pub fn dropped(&self) -> &Dropped {
+        &self.dropped
+    }
+
+    /// How many turns are open.
+    pub fn open_turns(&self) -> usize {
+        self.open
+    }
+
+    /// How the event finds its turn, or why it is refused; asked before anything has changed.
+    fn admit(&self, event: &StreamEvent) -> Result<Standing, Fault> {
+        let known = self.turns.get(&event.turn_id);
+        let session = match known {
+            Some(Slot::Open(turn)) => Some(&turn.head.session_id),
+            Some(Slot::Ended { session_id, .. }) => Some(session_id),
+            None => None,
+        };
+        if let Some(session) = session
+            && *session != event.session_id
+        {
+            let (turn, said) = (event.turn_id.clone(), event.session_id.clone());
+            return Err(Fault::Session { turn, session: session.clone(), said });
+        }
+        let (standing, met) = match known {
+            Some(Slot::Open(turn)) => (Standing::Open, turn.meets_limit(&event.payload)),
+            Some(Slot::Ended { .. }) if !matches!(event.payload, Payload::ResponseStart(_)) => (Standing::Late, None),
+            Some(Slot::Ended { .. }) | None => {
+                // An event that opens a turn only to end it takes no place among the open ones.
+                let stays = !matches!(event.payload, Payload::ResponseDone(_) | Payload::ResponseError(_));
+                let full = stays && self.open >= limits::OPEN_TURNS_MAX;
+                let met = full.then_some(("OPEN_TURNS_MAX", limits::OPEN_TURNS_MAX));
+                (Standing::New, met.or_else(|| turn::first_event_meets_limit(&event.payload)))
+            }
+        };
+        match met {
+            Some((limit, max)) => Err(Fault::Limit { turn: event.turn_id.clone(), limit, max }),
+            None => Ok(standing),
+        }
+    }
+
+    fn open(&mut self, event: &StreamEvent) {
+        let turn = Turn::new(event, self.order.next());
+        let before = self.turns.insert(event.turn_id.clone(), Slot::Open(Box::new(turn)));
+        self.open += 1;
+        match before {
+            Some(Slot::Ended { order, .. }) => {
+                self.ended.remove(&order);
+            }
+            Some(Slot::Open(_)) | None => {}
+        }
+    }
+
+    /// Ends a turn that is open; `by` is when the event happened that does, if it is one.
+    fn end(
+        &mut self,
+        turn_id: &TurnId,
+        ending: Ending,
+        by: Option<SourceTimestamp>,
+        now: Now,
+        out: &mut Vec<Emission>,
+    ) {
+        let Self { options, turns, open, ended, deadlines, dropped, order } = self;
+        let Some(slot) = turns.get_mut(turn_id) else { return };
+        let session_id = match slot {
+            Slot::Open(turn) => turn.head.session_id.clone(),
+            Slot::Ended { .. } => return,
+        };
+        let at = order.next();
+        match std::mem::replace(slot, Slot::Ended { session_id, order: at }) {
+            Slot::Open(turn) => {
+                let mut work = Work { options, deadlines, dropped, order, now, out };
+                turn.end(ending, by, &mut work);
+            }
+            Slot::Ended { .. } => return,
+        }
+        *open -= 1;
+        ended.insert(at, turn_id.clone());
+        if ended.len() > limits::ENDED_TURNS_MAX
+            && let Some((_, oldest)) = ended.pop_first()
+        {
+            turns.remove(&oldest);
+        }
+    }
+}
+
+/// How the event ends its turn, if it does.
+fn ending(payload: &Payload) -> Option<Ending> {
+    match payload {
+        Payload::ResponseDone(done) => Some(Ending::of(done)),
+        Payload::ResponseError(failed) => Some(Ending::Failed { error: failed.error.clone(), usage: None }),
+        Payload::ResponseStart(_)
+        | Payload::ItemStart(_)
+        | Payload::ItemDelta(_)
+        | Payload::ItemDone(_)
+        | Payload::ItemError(_)
+        | Payload::ItemCancelled(_) => None,
+    }
+}
+
+impl Turn {
+    fn apply(&mut self, event: &StreamEvent, work: &mut Work<'_>) {
+        let at = event.timestamp;
+        match &event.payload {
+            Payload::ResponseStart(start) => {
+                self.head.provider_id = Some(start.provider_id.clone());
+                work.out.push(Emission::Turn(TurnEvent::Started {
+                    turn_id: self.head.turn_id.clone(),
+                    session_id: self.head.session_id.clone(),
+                    model_id: start.model_id.clone(),
+                    provider_id: start.provider_id.clone(),
+                    child: start.child.clone(),
+                }));
+            }
+            Payload::ItemStart(start) => self.item_start(start, at, work),
+            Payload::ItemDelta(delta) => self.item_delta(delta, at, work),
+            Payload::ItemDone(done) => self.item_done(done, at, work),
+            Payload::ItemError(failed) => self.item_error(failed, at, work),
+            Payload::ItemCancelled(cancelled) => self.item_cancelled(cancelled, at, work),
+            // These end the turn, which its processor does: it owns the place that the turn leaves.
+            Payload::ResponseDone(_) | Payload::ResponseError(_) => {}
+        }
+    }
+}

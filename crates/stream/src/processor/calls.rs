@@ -1,0 +1,236 @@
+//! What is shown of a call between the moment it is named and the moment it has an output?
+//!
+//! It is announced at once, under the item id of its first appearance, and keeps that id: start, final arguments and
+//! output may come under three item ids, in any order, and are one call because they have one call id. An output that
+//! comes before its call is held; showing it alone and renaming it later was turned down, because a viewer would then
+//! keep two items for one call.
+
+use super::items::within_limit;
+use super::turn::{Head, Turn};
+use super::{Work, turn};
+use crate::event::{Arguments, FinalCall, FinalOutput, Name};
+use crate::id::{CallId, ItemId};
+use crate::timestamp::SourceTimestamp;
+use crate::upsert::{Item, Status, ToolCall, ToolOutput};
+
+/// A call that was announced.
+#[derive(Debug)]
+pub(super) struct Call {
+    item_id: ItemId,
+    name: Name,
+    arguments: Arguments,
+    parent_item_id: Option<ItemId>,
+    state: State,
+    pub(super) order: u64,
+    /// Of its first appearance.
+    pub(super) source: SourceTimestamp,
+}
+
+#[derive(Debug)]
+enum State {
+    Pending,
+    /// Its item failed; an output that still comes completes it.
+    Failed,
+    Cancelled,
+    Settled(ToolOutput),
+}
+
+/// An output whose call nobody has announced.
+#[derive(Debug)]
+pub(super) struct Held {
+    item_id: ItemId,
+    pub(super) call_id: CallId,
+    output: ToolOutput,
+    pub(super) source: SourceTimestamp,
+}
+
+impl Turn {
+    pub(super) fn call_start(
+        &mut self,
+        item_id: &ItemId,
+        name: &Name,
+        call_id: &CallId,
+        parent_item_id: Option<&ItemId>,
+        at: SourceTimestamp,
+        work: &mut Work<'_>,
+    ) {
+        if self.calls.contains_key(call_id) {
+            work.dropped.duplicate_call += 1;
+            return;
+        }
+        let call = Call {
+            item_id: item_id.clone(),
+            name: name.clone(),
+            arguments: Arguments::default(),
+            parent_item_id: parent_item_id.cloned(),
+            state: State::Pending,
+            order: work.order.next(),
+            source: at,
+        };
+        self.announce(call_id, call, at, work);
+    }
+
+    pub(super) fn call_done(&mut self, item_id: &ItemId, done: &FinalCall, at: SourceTimestamp, work: &mut Work<'_>) {
+        let Some(call) = self.calls.get_mut(&done.call_id) else {
+            let call = Call {
+                item_id: item_id.clone(),
+                name: done.name.clone(),
+                arguments: done.arguments.clone(),
+                parent_item_id: None,
+                state: State::Pending,
+                order: work.order.next(),
+                source: at,
+            };
+            self.announce(&done.call_id, call, at, work);
+            return;
+        };
+        if let State::Cancelled = call.state {
+            work.dropped.cancelled_item += 1;
+            return;
+        }
+        let changed = call.name != done.name || call.arguments != done.arguments;
+        call.name = done.name.clone();
+        call.arguments = done.arguments.clone();
+        let status = match call.state {
+            State::Pending if work.options.announce_arguments => Status::Update,
+            State::Settled(_) if changed => Status::Complete { incomplete: false },
+            // A failed call has had its last word unless an output still comes.
+            State::Pending | State::Failed | State::Settled(_) | State::Cancelled => return,
+        };
+        call.show(&self.head, done.call_id.clone(), status, at, work);
+    }
+
+    pub(super) fn output_done(
+        &mut self,
+        item_id: &ItemId,
+        done: &FinalOutput,
+        at: SourceTimestamp,
+        work: &mut Work<'_>,
+    ) {
+        let FinalOutput { call_id, output, is_error, reply } = done;
+        let output = ToolOutput { text: output.clone(), is_error: *is_error, reply: reply.clone() };
+        if let Some(call) = self.calls.get_mut(call_id) {
+            match call.state {
+                State::Pending | State::Failed => call.settle(&self.head, call_id, output, at, work),
+                State::Settled(_) => work.dropped.duplicate_output += 1,
+                State::Cancelled => work.dropped.cancelled_item += 1,
+            }
+        } else if self.held.iter().any(|held| held.call_id == *call_id) {
+            work.dropped.duplicate_output += 1;
+        } else {
+            self.held_bytes += output.text.len();
+            self.held.push(Held { item_id: item_id.clone(), call_id: call_id.clone(), output, source: at });
+        }
+    }
+
+    /// Shows a call for the first time, and at once its output if that was here before it.
+    fn announce(&mut self, call_id: &CallId, mut call: Call, at: SourceTimestamp, work: &mut Work<'_>) {
+        call.show(&self.head, call_id.clone(), Status::Create, at, work);
+        if let Some(index) = self.held.iter().position(|held| held.call_id == *call_id) {
+            let held = self.held.remove(index);
+            self.held_bytes -= held.output.text.len();
+            call.settle(&self.head, call_id, held.output, at, work);
+        }
+        self.items.entry(call.item_id.clone()).or_default().calls.push(call_id.clone());
+        self.calls.insert(call_id.clone(), call);
+    }
+
+    pub(super) fn calls_failed(&mut self, calls: &[CallId], status: &Status, at: SourceTimestamp, work: &mut Work<'_>) {
+        for call_id in calls {
+            let Some(call) = self.calls.get_mut(call_id) else { continue };
+            match call.state {
+                State::Pending => call.state = State::Failed,
+                State::Failed | State::Settled(_) => {}
+                State::Cancelled => {
+                    work.dropped.cancelled_item += 1;
+                    continue;
+                }
+            }
+            call.show(&self.head, call_id.clone(), status.clone(), at, work);
+        }
+    }
+
+    pub(super) fn calls_cancelled(
+        &mut self,
+        calls: &[CallId],
+        status: &Status,
+        at: SourceTimestamp,
+        work: &mut Work<'_>,
+    ) {
+        for call_id in calls {
+            let Some(call) = self.calls.get_mut(call_id) else { continue };
+            match call.state {
+                State::Pending => {
+                    call.state = State::Cancelled;
+                    call.show(&self.head, call_id.clone(), status.clone(), at, work);
+                }
+                State::Failed => call.state = State::Cancelled,
+                State::Settled(_) | State::Cancelled => {}
+            }
+        }
+    }
+
+    /// Ends the outputs that are held under this item id; whether there were any.
+    pub(super) fn held_ended(
+        &mut self,
+        item_id: &ItemId,
+        status: &Status,
+        at: SourceTimestamp,
+        work: &mut Work<'_>,
+    ) -> bool {
+        let ended: Vec<Held> = self.held.extract_if(.., |held| held.item_id == *item_id).collect();
+        for held in &ended {
+            self.held_bytes -= held.output.text.len();
+            held.show(&self.head, status.clone(), at, work);
+        }
+        !ended.is_empty()
+    }
+}
+
+impl Call {
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self.state, State::Pending)
+    }
+
+    fn settle(&mut self, head: &Head, call_id: &CallId, output: ToolOutput, at: SourceTimestamp, work: &mut Work<'_>) {
+        let (text, status) = within_limit(&output.text);
+        self.state = State::Settled(ToolOutput { text, ..output });
+        self.show(head, call_id.clone(), status, at, work);
+    }
+
+    pub(super) fn show(
+        &self,
+        head: &turn::Head,
+        call_id: CallId,
+        status: Status,
+        at: SourceTimestamp,
+        work: &mut Work<'_>,
+    ) {
+        let output = match &self.state {
+            State::Settled(output) => Some(output.clone()),
+            State::Pending | State::Failed | State::Cancelled => None,
+        };
+        let call = ToolCall {
+            name: self.name.clone(),
+            arguments: self.arguments.clone(),
+            call_id,
+            output,
+            parent_item_id: self.parent_item_id.clone(),
+        };
+        head.upsert(self.item_id.clone(), at, status, Item::ToolCall(call), work);
+    }
+}
+
+impl Held {
+    /// Shows the output by itself, as that of a call nobody ever named.
+    pub(super) fn show(&self, head: &Head, status: Status, at: SourceTimestamp, work: &mut Work<'_>) {
+        let call = ToolCall {
+            name: Name::unknown(),
+            arguments: Arguments::default(),
+            call_id: self.call_id.clone(),
+            output: Some(self.output.clone()),
+            parent_item_id: None,
+        };
+        head.upsert(self.item_id.clone(), at, status, Item::ToolCall(call), work);
+    }
+}
