@@ -1,0 +1,108 @@
+//! Where does a long text live? Once, under its hash; a short one stands in its record.
+//!
+//! Checkpoints that store everything again with every step grow without bound. Here a record names what was said
+//! before and never repeats it, so a thread of N turns costs the bytes that were said in it.
+
+use std::sync::Arc;
+
+use cantrip_canon::{Hash, bytes_hash, json};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::limits::{BODY_BYTES_MAX, INLINE_BYTES_MAX};
+
+/// Bytes under their hash. The hash is computed here, so no body can exist under another's name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Body {
+    hash: Hash,
+    bytes: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Body").field("hash", &self.hash).field("bytes", &self.bytes.len()).finish()
+    }
+}
+
+impl Body {
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        if bytes.len() > BODY_BYTES_MAX {
+            return Err(Error::TooLarge { what: "a body", bytes: bytes.len() as u64, limit: BODY_BYTES_MAX as u64 });
+        }
+        Ok(Self { hash: bytes_hash(&bytes), bytes })
+    }
+
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    pub fn reference(&self) -> BodyRef {
+        BodyRef { hash: self.hash, bytes: self.bytes.len() as u64 }
+    }
+}
+
+/// The name of a body, as a record holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BodyRef {
+    #[serde(rename = "body")]
+    pub hash: Hash,
+    pub bytes: u64,
+}
+
+/// Where bodies are read from. What comes back has the hash that was asked for, or it is an error.
+pub trait Bodies {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error>;
+}
+
+/// A value that stands in its record while it is short, and once among the bodies when it is not.
+///
+/// Written as `{"inline": value}` or `{"body": hash, "bytes": n}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Held<T> {
+    Inline { inline: T },
+    Body(BodyRef),
+}
+
+impl<T: Serialize + DeserializeOwned + Clone> Held<T> {
+    /// Holds a value: if its canonical text is longer than [`INLINE_BYTES_MAX`], it becomes one of the step's bodies.
+    pub fn of(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
+        let text = json::canonical(&json::to_value(&value)?)?;
+        if text.len() <= INLINE_BYTES_MAX {
+            return Ok(Self::Inline { inline: value });
+        }
+        let body = Body::new(text.into_bytes())?;
+        let reference = body.reference();
+        if !bodies.iter().any(|known| known.hash == body.hash) {
+            bodies.push(body);
+        }
+        Ok(Self::Body(reference))
+    }
+
+    /// The value itself.
+    pub fn load(&self, bodies: &(impl Bodies + ?Sized)) -> Result<T, Error> {
+        match self {
+            Self::Inline { inline } => Ok(inline.clone()),
+            Self::Body(reference) => {
+                let bytes = bodies.body(&reference.hash)?;
+                let value = json::read_bytes(&bytes)?;
+                serde_json::from_value(value)
+                    .map_err(|source| Error::Misread { what: format!("body {}", reference.hash), source })
+            }
+        }
+    }
+
+    /// The body it needs, if it needs one.
+    pub fn reference(&self) -> Option<BodyRef> {
+        match self {
+            Self::Inline { .. } => None,
+            Self::Body(reference) => Some(*reference),
+        }
+    }
+}

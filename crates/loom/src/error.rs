@@ -1,0 +1,101 @@
+//! What can go wrong between code and a store.
+
+use std::io;
+use std::path::PathBuf;
+
+use cantrip_canon::{Hash, RunId, Timestamp, json};
+use cantrip_reply::{AnyCode, codes};
+
+use crate::{Epoch, Owner, Seq};
+
+/// Where a stored record was found to be other than it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// If the record could be read that far.
+    pub run: Option<RunId>,
+    pub seq: Option<Seq>,
+    /// From 1, of the file, where there is one.
+    pub line: Option<u64>,
+    pub what: &'static str,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.what)?;
+        if let Some(run) = self.run {
+            write!(f, ", run {run}")?;
+        }
+        if let Some(seq) = self.seq {
+            write!(f, ", record {seq}")?;
+        }
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a journal or loom could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("run {run} has moved on to epoch {now}; this owner holds {held}")]
+    LeaseLost { run: RunId, held: Epoch, now: Epoch },
+    #[error("run {run} is held by {by} until {until}")]
+    LeaseHeld { run: RunId, by: Owner, until: Timestamp },
+    #[error("the lease of run {run} expired at {at}; it can only be taken over")]
+    LeaseExpired { run: RunId, at: Timestamp },
+    #[error("there is no {kind} {id}")]
+    NotFound { kind: &'static str, id: String },
+    #[error("{matches} ids begin with {prefix:?}")]
+    Ambiguous { prefix: String, matches: usize },
+    #[error("a step on run {run} moves money, and this store keeps no ledger")]
+    NoLedger { run: RunId },
+    #[error("a step on run {run} cannot be written: {fault}")]
+    Misplaced { run: RunId, fault: &'static str },
+    #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
+    Incoherent { run: RunId, kind: String, fault: &'static str },
+    #[error("a {kind} record has version {version}, which this program is too old for")]
+    Newer { kind: String, version: u64 },
+    #[error("{what} has {bytes} bytes or entries, the limit is {limit}")]
+    TooLarge { what: &'static str, bytes: u64, limit: u64 },
+    #[error("a stored record is damaged: {0}")]
+    Damaged(Damage),
+    #[error("body {0} is missing or is not what its name says")]
+    BodyAltered(Hash),
+    #[error("cannot {doing} {}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} is written by another process", path.display())]
+    Locked { path: PathBuf },
+    #[error("this loom was opened for reading")]
+    ReadOnly,
+    #[error("the writer of this loom has stopped")]
+    Stopped,
+    #[error("line {line} of the import cannot be taken over: {fault}")]
+    Import { line: u64, fault: String },
+    #[error("{what} cannot be read")]
+    Misread { what: String, source: serde_json::Error },
+    #[error(transparent)]
+    Unreadable(#[from] json::ReadFault),
+    #[error(transparent)]
+    Unwritable(#[from] json::WriteFault),
+}
+
+impl Error {
+    /// The code a surface answers with.
+    pub fn code(&self) -> AnyCode {
+        match self {
+            Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
+            Self::LeaseHeld { .. } => codes::BUSY.any(),
+            Self::NotFound { .. } | Self::Ambiguous { .. } => codes::NOT_FOUND.any(),
+            Self::NoLedger { .. } | Self::ReadOnly => codes::CONFIG_INVALID.any(),
+            // A step that does not fit is a bug of its writer, not a request of anyone.
+            Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
+            Self::Newer { .. } | Self::Io { .. } => codes::STORE_FAILED.any(),
+            Self::TooLarge { .. } => codes::LIMIT.any(),
+            Self::Damaged(_) | Self::BodyAltered(_) | Self::Misread { .. } => codes::RECORD_ALTERED.any(),
+            Self::Locked { .. } | Self::Stopped => codes::STORE_UNAVAILABLE.any(),
+            Self::Import { .. } | Self::Unreadable(_) => codes::UNPARSABLE.any(),
+            Self::Unwritable(_) => codes::NOT_SERIALISABLE.any(),
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! What may happen in a run? One type per kind of record.
+//!
+//! A later record never repeats an earlier one: `opened` says what the crystal said, `settled` what came of a call,
+//! `turn` only that the turn is closed and how. What a kind leaves out is taken from the records before it.
+//!
+//! A kind that this version does not know is [`Event::Other`] and passes through unchanged; those of policy,
+//! approvals, money, predictions and jobs stand there until their rooms give them types.
+
+use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, TurnId, json, stable_hash};
+use cantrip_spend::{Evaluation, ReservationId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    Actor, BodyRef, CallId, CantripId, Change, Child, Closing, Content, Ending, Error, Fault, Fork, Held, Output,
+    ReplyMark, Spawn, Usage, Utterance,
+};
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    Cast,
+    /// An entity is made and waits; the run ends with its first step.
+    Summon,
+    Predict,
+    Job,
+}
+
+/// What a run is, said once: in the payload of its first record, whatever the kind of that is, under `run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    pub kind: RunKind,
+    pub loom_id: LoomId,
+    pub owner: Actor,
+    /// The entity the run is about. It has at most one live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entity_id: Option<EntityId>,
+    /// The run above it, of a prediction below a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_run_id: Option<RunId>,
+}
+
+/// The conditioning of a crystal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    pub system_prompt: Option<String>,
+    /// Temperature, `require_done_tool` and the rest.
+    #[serde(flatten)]
+    pub settings: Map<String, Value>,
+}
+
+/// A cantrip, as it was built. Equal ones have one id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cantrip {
+    pub call: Call,
+    /// The gates as the crystal is shown them, in order.
+    pub definitions: Vec<Value>,
+    pub circle: Value,
+    pub wards: Value,
+    pub crystal: String,
+}
+
+impl Cantrip {
+    /// The hash its id is cut from.
+    pub fn hash(&self) -> Result<Hash, Error> {
+        let mut value = json::to_value(self)?;
+        if let Value::Object(fields) = &mut value {
+            fields.insert("v".to_owned(), 1.into());
+            fields.insert("kind".to_owned(), "root".into());
+        }
+        Ok(stable_hash(&value)?)
+    }
+}
+
+/// `root`: a cantrip enters a loom. Once per cantrip and loom; every path leads to it, and it is no turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Root {
+    pub cantrip_id: CantripId,
+    pub hash: Hash,
+    pub cantrip: Held<Cantrip>,
+}
+
+/// Whether the crystal is offered tools, or reads and writes fenced text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    Tool,
+    Fenced,
+}
+
+/// Where an entity comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Someone cast or summoned it.
+    Root,
+    /// A call spawned it below `parent`, the sealed turn.
+    Child { parent: TurnId, spawned_by: Spawn },
+    /// It branched off another entity's turn.
+    Fork(Fork),
+}
+
+/// `entity`: one is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entity {
+    pub entity_id: EntityId,
+    pub cantrip_id: CantripId,
+    pub origin: Origin,
+    pub medium: String,
+    pub mode: Mode,
+    /// Of its random numbers, 16 hexadecimal digits.
+    pub seed: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Held<Value>>,
+    /// What it has touched before its first turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+}
+
+/// What a cast is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intent {
+    New(Held<Content>),
+    /// It goes on under the intent of an earlier cast, which is not said again.
+    Of(CastId),
+}
+
+/// `cast`: an episode of an entity begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cast {
+    pub cast_id: CastId,
+    pub entity_id: EntityId,
+    pub intent: Intent,
+    /// The effective ones.
+    pub wards: Value,
+    /// The time it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Whose caps its money counts against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_scope: Option<String>,
+    /// The cap that it sets itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Money>,
+}
+
+/// `attempt`: a request is about to leave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Number 0 of its turn, or one of a fold.
+    pub call_id: CallId,
+    pub cast_id: CastId,
+    /// From 1 within its call.
+    pub number: u32,
+    /// The running hash over the list.
+    pub request_digest: Hash,
+    /// How many messages of the shared list it was.
+    pub list_length: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_id: Option<ReservationId>,
+}
+
+/// `opened`: the crystal has answered, and a turn begins with what it said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    pub turn_id: TurnId,
+    pub cast_id: CastId,
+    pub parent_id: Option<TurnId>,
+    pub sequence: u64,
+    pub utterance: Held<Utterance>,
+    pub usage: Usage,
+    /// The attempt that was accepted.
+    pub attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
+}
+
+/// What a call asks for, where its utterance does not say it: in a code medium, or under another name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub gate: String,
+    pub args: Held<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+/// What is being executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    Gate,
+    /// The check of a `done`.
+    Verifier,
+    Delegation {
+        children: Vec<EntityId>,
+    },
+}
+
+/// `started`: a call is about to be executed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    pub call_id: CallId,
+    pub work: Work,
+    /// None: call n of the utterance, as it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_id: Option<ReservationId>,
+}
+
+/// `settled`: a call has its reply. It belongs to the open turn of its group. For number 0 it is a failed attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallSettled {
+    pub call_id: CallId,
+    pub reply: ReplyMark,
+    pub result: Held<Value>,
+    pub duration_ms: u64,
+    /// Of a call that was refused before it started, and that its utterance does not spell out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ephemeral: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<Child>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Evaluation>,
+    /// Of a failed attempt: its number, and what it used if that was reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// `turn`: a turn is closed. It repeats nothing that `opened` or `settled` said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnClosed {
+    pub turn_id: TurnId,
+    #[serde(flatten)]
+    pub closing: Closing,
+    pub duration_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<Held<Vec<Output>>>,
+    /// The sandbox as it stood, of mediums that have such a thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<BodyRef>,
+}
+
+/// How a fold was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    Window,
+    Summary,
+    Selective,
+}
+
+/// `fold`: a shorter view of turns `from` to `to`, valid on every path that holds `after`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fold {
+    pub fold_id: FoldId,
+    pub entity_id: EntityId,
+    /// The last closed turn when it was made.
+    pub after: TurnId,
+    /// Sequences of the first and the last turn that it stands for.
+    pub from: u64,
+    pub to: u64,
+    pub strategy: Strategy,
+    pub text: Held<String>,
+    pub estimate_before: u64,
+    pub estimate_after: u64,
+    /// The attempt that wrote it, where a crystal did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<CallId>,
+    /// The strategy asked for failed, and a window stands in for it.
+    #[serde(default)]
+    pub degraded: bool,
+}
+
+/// Why a run waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkReason {
+    CrystalUnavailable,
+    Interrupted,
+}
+
+/// `parked`: a root run waits, with its lease free and its deadline standing still.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Parked {
+    pub cast_id: CastId,
+    pub reason: ParkReason,
+    /// The turn that was being asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
+    /// How much of the deadline was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elapsed_ms: Option<u64>,
+}
+
+/// `end`: a cast is over. Exactly one each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    pub cast_id: CastId,
+    #[serde(flatten)]
+    pub ending: Ending<Held<Value>>,
+    pub leaf: Option<TurnId>,
+    pub turns: u64,
+    pub utterances: u64,
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
+}
+
+/// `failed`: a run was given up by its machine, not by its entity. Who resumes it goes on from the record before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    pub error: Fault,
+}
+
+/// `reward`: how good a turn was, in someone's eyes. The latest counts, all are kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reward {
+    pub turn_id: TurnId,
+    pub reward: f64,
+    pub by: Actor,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident($payload:ty) = $name:literal),+ $(,)?) => {
+        /// The kind of a record.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $($kind,)+
+            /// One that this version has no type for.
+            Other(String),
+        }
+
+        impl Kind {
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$kind => $name,)+
+                    Self::Other(name) => name,
+                }
+            }
+
+            pub fn named(name: &str) -> Self {
+                match name {
+                    $($name => Self::$kind,)+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        /// What a record says.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Event {
+            $($kind($payload),)+
+            Other { kind: String, payload: Map<String, Value> },
+        }
+
+        impl Event {
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)+
+                    Self::Other { kind, .. } => Kind::Other(kind.clone()),
+                }
+            }
+
+            fn value(&self) -> Result<Value, Error> {
+                Ok(match self {
+                    $(Self::$kind(payload) => json::to_value(payload)?,)+
+                    Self::Other { payload, .. } => Value::Object(payload.clone()),
+                })
+            }
+
+            fn typed(kind: &Kind, payload: Map<String, Value>) -> Result<Self, serde_json::Error> {
+                Ok(match kind {
+                    $(Kind::$kind => Self::$kind(read(payload)?),)+
+                    Kind::Other(name) => Self::Other { kind: name.clone(), payload },
+                })
+            }
+        }
+
+        $(impl From<$payload> for Event {
+            fn from(payload: $payload) -> Self {
+                Self::$kind(payload)
+            }
+        })+
+    };
+}
+
+fn read<T: DeserializeOwned>(payload: Map<String, Value>) -> Result<T, serde_json::Error> {
+    serde_json::from_value(Value::Object(payload))
+}
+
+kinds! {
+    Root(Root) = "root",
+    Entity(Entity) = "entity",
+    Cast(Cast) = "cast",
+    Attempt(Attempt) = "attempt",
+    Opened(Opened) = "opened",
+    Started(Started) = "started",
+    Settled(CallSettled) = "settled",
+    Turn(TurnClosed) = "turn",
+    Fold(Fold) = "fold",
+    Parked(Parked) = "parked",
+    End(End) = "end",
+    Failed(Failed) = "failed",
+    Reward(Reward) = "reward",
+}
+
+/// The version of every payload that this crate writes.
+const VERSION: u64 = 1;
+
+impl Kind {
+    /// Whether it may be written beside a run, without its lease and after its end.
+    pub fn annotates(&self) -> bool {
+        match self {
+            Self::Reward => true,
+            Self::Other(name) => matches!(
+                name.as_str(),
+                "approval.decided"
+                    | "cancel.requested"
+                    | "spend.settled"
+                    | "spend.reconcile_required"
+                    | "spend.overage"
+                    | "trace.stored"
+            ),
+            Self::Root
+            | Self::Entity
+            | Self::Cast
+            | Self::Attempt
+            | Self::Opened
+            | Self::Started
+            | Self::Settled
+            | Self::Turn
+            | Self::Fold
+            | Self::Parked
+            | Self::End
+            | Self::Failed => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Event {
+    /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
+    pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<String, Error> {
+        let mut value = self.value()?;
+        if let Value::Object(fields) = &mut value {
+            // What another version wrote is passed on as it is.
+            fields.entry("v").or_insert_with(|| VERSION.into());
+            if let Some(opening) = opening {
+                fields.insert("run".to_owned(), json::to_value(opening)?);
+            }
+        }
+        Ok(json::canonical(&value)?)
+    }
+
+    /// Reads a stored payload, and what it says about its run if it is the first of it.
+    pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<Opening>), Error> {
+        let misread = |source| Error::Misread { what: format!("the payload of a {kind} record"), source };
+        let Value::Object(mut payload) = json::read(text)? else {
+            return Err(misread(serde::de::Error::custom("a payload is an object")));
+        };
+        let opening = match payload.get("run").filter(|_| first) {
+            Some(opening) => Some(serde_json::from_value(opening.clone()).map_err(misread)?),
+            None => None,
+        };
+        if let Kind::Other(name) = kind {
+            return Ok((Self::Other { kind: name.clone(), payload }, opening));
+        }
+        payload.remove("run");
+        let version = payload.remove("v").and_then(|version| version.as_u64()).unwrap_or(VERSION);
+        if version != VERSION {
+            return Err(Error::Newer { kind: kind.to_string(), version });
+        }
+        Self::typed(kind, payload).map(|event| (event, opening)).map_err(misread)
+    }
+}

@@ -1,0 +1,223 @@
+//! What came of a gate call, and of a program?
+
+use cantrip_canon::{EntityId, Hash, Money};
+use cantrip_reply::{AnyCode, ReplyType};
+use cantrip_spend::Evaluation;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::{BodyRef, CallId};
+
+/// The type and code of a reply, as records keep them.
+///
+/// The code is a text here: a record of a later version may have one that this version does not know, and reading it
+/// must not fail. Its type says what it means all the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyMark {
+    #[serde(rename = "type", deserialize_with = "reply_type")]
+    pub reply_type: ReplyType,
+    pub code: String,
+}
+
+impl ReplyMark {
+    pub fn is_success(&self) -> bool {
+        self.reply_type.is_success()
+    }
+
+    /// The registered code, if this version knows it.
+    pub fn known(&self) -> Option<AnyCode> {
+        AnyCode::parse(&self.code).ok()
+    }
+}
+
+impl From<AnyCode> for ReplyMark {
+    fn from(code: AnyCode) -> Self {
+        Self { reply_type: code.reply_type(), code: code.as_str().to_owned() }
+    }
+}
+
+fn reply_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReplyType, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let found = ReplyType::ALL.iter().find(|kind| kind.as_str() == text);
+    found.copied().ok_or_else(|| serde::de::Error::custom(format!("{text:?} is none of S, I, D, E")))
+}
+
+/// An error as it is kept: what a reader branches on, and what a person reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    #[serde(flatten)]
+    pub mark: ReplyMark,
+    pub message: String,
+}
+
+/// A child that a call spawned, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Child {
+    pub entity_id: EntityId,
+    pub reply: ReplyMark,
+}
+
+/// A file that a call changed, with what was there before, so that it can be undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub path: String,
+    /// None if there was no file.
+    pub before: Option<BodyRef>,
+    /// None if there is no file any more.
+    pub after: Option<Hash>,
+}
+
+/// How far a call came within its turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Settlement {
+    /// It spawned children and the turn was sealed; it settles in a continuation.
+    Delegated,
+    Settled(Box<Settled>),
+}
+
+/// The end of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// What the gate gave; unless the reply is a success, the text that the entity reads.
+    pub result: Value,
+    pub reply: ReplyMark,
+    pub children: Vec<Child>,
+    pub changes: Vec<Change>,
+    /// The host's clock when it settled, as the sandbox is shown it.
+    pub clock_ms: Option<u64>,
+    pub duration_ms: u64,
+    pub cost: Option<Money>,
+    /// None for a call that was refused before policy was asked.
+    pub decision: Option<Evaluation>,
+}
+
+/// One gate call of a turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(into = "WrittenGateRecord")]
+pub struct GateRecord {
+    pub call_id: CallId,
+    /// In a code medium that of the program.
+    pub tool_call_id: Option<String>,
+    pub gate: String,
+    pub args: Value,
+    /// The context shows a placeholder instead of the result.
+    pub ephemeral: bool,
+    pub settlement: Settlement,
+}
+
+impl GateRecord {
+    /// Not a success. A delegated call is none yet.
+    pub fn is_error(&self) -> bool {
+        match &self.settlement {
+            Settlement::Delegated => false,
+            Settlement::Settled(settled) => !settled.reply.is_success(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenGateRecord {
+    gate: String,
+    args: Value,
+    result: Value,
+    is_error: bool,
+    tool_call_id: Option<String>,
+    call_id: CallId,
+    state: &'static str,
+    reply: Option<ReplyMark>,
+    ephemeral: bool,
+    children: Vec<Child>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<Change>,
+    clock_ms: Option<u64>,
+    duration_ms: Option<u64>,
+    cost: Option<Money>,
+    decision: Option<Evaluation>,
+}
+
+impl From<GateRecord> for WrittenGateRecord {
+    fn from(record: GateRecord) -> Self {
+        let is_error = record.is_error();
+        let GateRecord { call_id, tool_call_id, gate, args, ephemeral, settlement } = record;
+        let written = Self {
+            gate,
+            args,
+            result: Value::Null,
+            is_error,
+            tool_call_id,
+            call_id,
+            state: "delegated",
+            reply: None,
+            ephemeral,
+            children: Vec::new(),
+            changes: Vec::new(),
+            clock_ms: None,
+            duration_ms: None,
+            cost: None,
+            decision: None,
+        };
+        match settlement {
+            Settlement::Delegated => written,
+            Settlement::Settled(settled) => Self {
+                result: settled.result,
+                state: "settled",
+                reply: Some(settled.reply),
+                children: settled.children,
+                changes: settled.changes,
+                clock_ms: settled.clock_ms,
+                duration_ms: Some(settled.duration_ms),
+                cost: settled.cost,
+                decision: settled.decision,
+                ..written
+            },
+        }
+    }
+}
+
+/// An exception that a program did not catch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramError {
+    pub name: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+}
+
+/// What one program gave, or the part of it that ran within one turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// Of the call that asked to run it.
+    pub tool_call_id: Option<String>,
+    /// The host's clock when it started; none for a part that goes on from an earlier turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ms: Option<u64>,
+    /// Lines in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub console: Vec<String>,
+    /// The value of the last expression, as it is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ProgramError>,
+    /// Bytes of output that are not shown.
+    #[serde(default)]
+    pub cut: u64,
+    /// The limit that stopped it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// The sandbox stands where it stood before the program.
+    #[serde(default)]
+    pub rolled_back: bool,
+    /// What the observation begins with if the sandbox had to be given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment_lost: Option<String>,
+}
+
+impl Output {
+    /// Whether the program failed.
+    pub fn is_error(&self) -> bool {
+        self.error.is_some() || self.limit.is_some()
+    }
+}

@@ -1,0 +1,314 @@
+//! Names of this room: places in a journal, calls, cantrips, steps and the owners of leases.
+
+use std::fmt;
+use std::str::FromStr;
+
+use cantrip_canon::{EntityId, FoldId, Hash, Id, IdFault, Kind, TurnId, bytes_hash};
+use cantrip_spend::CallKey;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::NAME_BYTES_MAX;
+
+/// A place in a run's journal: 1 is its first record, [`Seq::START`] the place before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(u64);
+
+impl Seq {
+    /// Before the first record.
+    pub const START: Self = Self(0);
+
+    pub const fn new(place: u64) -> Self {
+        Self(place)
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many owners a run has had. A writer with an older one is a zombie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// Of records that were written without a lease.
+    pub const NONE: Self = Self(0);
+    /// Of a run's first owner.
+    pub const FIRST: Self = Self(1);
+
+    pub const fn new(epoch: u64) -> Self {
+        Self(epoch)
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a text cannot be one of this room's names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameFault {
+    #[error("{0:?} is not the id of a call: a turn's or a fold's id, a colon and a number")]
+    Call(String),
+    #[error("{0:?} is not the id of a cantrip: can_ and 32 digits of 0-9 and a-f")]
+    Cantrip(String),
+    #[error("a {noun} has 1 to {NAME_BYTES_MAX} bytes without control characters, not {text:?}")]
+    Text { noun: &'static str, text: String },
+    #[error(transparent)]
+    Id(#[from] IdFault),
+}
+
+/// What a call belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Caller {
+    /// The turn that holds the utterance, also for calls that settle in its continuations.
+    Turn(TurnId),
+    /// A fold that is written by a crystal.
+    Fold(FoldId),
+}
+
+/// The name of a call: `<turn id>:<n>` or `<fold id>:<n>`; 0 is the request to the crystal itself.
+///
+/// ```
+/// # use cantrip_loom::CallId;
+/// let call: CallId = "turn_06cyf9k2vtd3m8x1q7hbz4n5rw:2".parse().unwrap();
+/// assert_eq!(call.number(), 2);
+/// assert_eq!(call.to_string(), "turn_06cyf9k2vtd3m8x1q7hbz4n5rw:2");
+/// assert!("turn_06cyf9k2vtd3m8x1q7hbz4n5rw:02".parse::<CallId>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CallId {
+    caller: Caller,
+    number: u32,
+}
+
+impl CallId {
+    /// The request that turn `turn` begins with.
+    pub const fn request(turn: TurnId) -> Self {
+        Self { caller: Caller::Turn(turn), number: 0 }
+    }
+
+    /// Call `number` (from 1) of the group whose utterance `turn` holds.
+    pub const fn of_turn(turn: TurnId, number: u32) -> Self {
+        Self { caller: Caller::Turn(turn), number }
+    }
+
+    /// Request `number` of a summariser.
+    pub const fn of_fold(fold: FoldId, number: u32) -> Self {
+        Self { caller: Caller::Fold(fold), number }
+    }
+
+    pub const fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The id of the child that this call spawns at `index`: its time is the call's, its chance bits are cut from a
+    /// hash, so a resumed delegation names the same children and never spawns twice.
+    pub fn child(&self, index: u32) -> EntityId {
+        let made_at = match self.caller {
+            Caller::Turn(turn) => turn.made_at(),
+            Caller::Fold(fold) => fold.made_at(),
+        };
+        let hash =
+            bytes_hash(format!("{{\"call_id\":\"{self}\",\"index\":{index},\"kind\":\"child\",\"v\":1}}").as_bytes());
+        let mut chance = [0; 10];
+        chance.copy_from_slice(&hash.as_bytes()[..10]);
+        EntityId::from_parts(made_at, chance)
+    }
+
+    /// The name under which a reservation knows it.
+    pub fn key(&self) -> CallKey {
+        CallKey::new(self.to_string()).expect("an id, a colon and a number are short visible ASCII")
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.caller {
+            Caller::Turn(turn) => write!(f, "{turn}:{}", self.number),
+            Caller::Fold(fold) => write!(f, "{fold}:{}", self.number),
+        }
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for CallId {
+    type Err = NameFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fault = || NameFault::Call(text.chars().take(64).collect());
+        let (caller, number) = text.split_once(':').ok_or_else(fault)?;
+        let caller = match caller.split('_').next() {
+            Some("fold") => Caller::Fold(caller.parse()?),
+            Some(_) | None => Caller::Turn(caller.parse()?),
+        };
+        let parsed: u32 = number.parse().map_err(|_| fault())?;
+        // One way to write a number: no sign, no leading zero.
+        if parsed.to_string() == number { Ok(Self { caller, number: parsed }) } else { Err(fault()) }
+    }
+}
+
+impl TryFrom<String> for CallId {
+    type Error = NameFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<CallId> for String {
+    fn from(id: CallId) -> Self {
+        id.to_string()
+    }
+}
+
+/// The id of a cantrip: `can_` and 32 digits cut from the hash of its root record, so equal cantrips have one id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CantripId([u8; 16]);
+
+impl CantripId {
+    pub fn cut(hash: &Hash) -> Self {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.as_bytes()[..16]);
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for CantripId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("can_")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CantripId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for CantripId {
+    type Err = NameFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fault = || NameFault::Cantrip(text.chars().take(64).collect());
+        let digits = text.strip_prefix("can_").ok_or_else(fault)?;
+        if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)) {
+            return Err(fault());
+        }
+        let value = u128::from_str_radix(digits, 16).map_err(|_| fault())?;
+        Ok(Self(value.to_be_bytes()))
+    }
+}
+
+impl TryFrom<String> for CantripId {
+    type Error = NameFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<CantripId> for String {
+    fn from(id: CantripId) -> Self {
+        id.to_string()
+    }
+}
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident, $noun:literal;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn new(text: impl Into<String>) -> Result<Self, NameFault> {
+                let text = text.into();
+                if (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
+                    Ok(Self(text))
+                } else {
+                    Err(NameFault::Text { noun: $noun, text: text.chars().take(64).collect() })
+                }
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameFault;
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    )+};
+}
+
+names! {
+    /// What makes a step the same step when it is asked for again. Unique within its run.
+    StepId, "step's id";
+    /// A process that works on runs. Kept across turns; two processes never share one.
+    Owner, "lease's owner";
+    /// A person, service or part of the system that did something: `local`, `user:42`, `verifier`.
+    Actor, "actor's name";
+}
+
+/// The ids of kind `K` whose text begins with `digits` (what stands after the underscore), if any can: the first and
+/// the last of them. Ids sort as their texts do, so a prefix is a range.
+#[expect(dead_code, reason = "the views use it")]
+pub(crate) fn prefix_range<K: Kind>(digits: &str) -> Option<(Id<K>, Id<K>)> {
+    if digits.len() > 26 {
+        return None;
+    }
+    let padded = |with: &str| format!("{}_{digits}{}", K::PREFIX, with.repeat(26 - digits.len()));
+    // The first of 26 digits is at most 7: an empty prefix spans all ids.
+    let last = if digits.is_empty() { format!("{}_7{}", K::PREFIX, "z".repeat(25)) } else { padded("z") };
+    Some((padded("0").parse().ok()?, last.parse().ok()?))
+}

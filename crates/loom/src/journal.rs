@@ -1,0 +1,70 @@
+//! The one way into a loom.
+
+use std::time::Duration;
+
+use cantrip_canon::{Hash, RunId, Timestamp};
+use futures_util::Stream;
+
+use crate::{Answer, Body, Error, Lease, Owner, Record, Seq, Step};
+
+/// The one way into a loom.
+///
+/// * **Order.** A run reads back in the order in which its `append`s returned; the places of its records are 1, 2, 3
+///   without a gap. Records of one step lie next to each other.
+/// * **Durable.** [`Answer::Committed`] and [`Answer::Refused`] survive `kill -9` in every store with a disk; every
+///   other answer, and every error but [`Error::Io`] and [`Error::Stopped`], means that nothing was written. After
+///   those two ask again, with the same step id, whoever has the store open.
+/// * **Whole.** All of a step is written or none of it: records, bodies and money.
+/// * **Idempotent.** A step whose id its run has already committed is answered as it was the first time if its records
+///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
+/// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`Answer::Fenced`]. The
+///   epoch is compared where the records are written, so no pause of a process is long enough to let it write.
+/// * **Honest about money.** A store without a ledger answers a step that moves money with [`Error::NoLedger`].
+/// * **Cancel-safe.** A dropped future leaves the step wholly in or wholly out; ask again with the same id. The other
+///   methods may be dropped at any time.
+///
+/// Time is passed in, and only leases look at it.
+pub trait Journal: Send + Sync {
+    /// Writes a step. The only write there is.
+    fn append(&self, step: Step) -> impl Future<Output = Result<Answer, Error>> + Send;
+
+    /// Takes the lease of a run: the first, a returned one, or one that expired at or before `now`, with an epoch
+    /// greater than every one before it. Of several at once one wins; the others get [`Error::LeaseHeld`], and so does
+    /// the holder itself: who holds a lease renews it.
+    fn acquire(
+        &self,
+        run: RunId,
+        owner: Owner,
+        now: Timestamp,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<Lease, Error>> + Send;
+
+    /// Prolongs a lease to `now` + `lasts`. An expired one cannot be renewed, only taken over
+    /// ([`Error::LeaseExpired`]); one that was taken over or returned is [`Error::LeaseLost`].
+    fn renew(
+        &self,
+        lease: &Lease,
+        now: Timestamp,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<Lease, Error>> + Send;
+
+    /// Returns a lease: anyone may acquire the run at once. Returning one that is not held any more does nothing.
+    fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Who holds a run, expired or not; none if nobody does.
+    fn holder(&self, run: RunId) -> impl Future<Output = Result<Option<Lease>, Error>> + Send;
+
+    /// The records of a run after `after`, in order, up to the newest when it was asked. An unknown run is
+    /// [`Error::NotFound`]. A damaged record ends it with [`Error::Damaged`]; nothing is skipped.
+    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send;
+
+    /// Every record of the store in the order in which it was written, up to the newest when it was asked.
+    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send;
+
+    /// Waits until the run has a record after `after`, and says which is the newest. A wake-up, not the truth: appends
+    /// of other processes may go unnoticed, so a reader that shares its store also looks from time to time.
+    fn grown(&self, run: RunId, after: Seq) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// A body, by its hash. What comes back has that hash; what is missing or altered is [`Error::BodyAltered`].
+    fn body(&self, hash: Hash) -> impl Future<Output = Result<Body, Error>> + Send;
+}

@@ -1,0 +1,35 @@
+//! The loom: turns as a durable tree that is appended to, forked, folded and replayed, never edited.
+//!
+//! A run's records are written by [`Journal::append`], the only write there is, and everything that can be seen is
+//! computed from them by one [`Projection`]. So there is nothing that could be edited: a fork is a new branch, a fold a
+//! shorter view, a reward one more record.
+
+mod body;
+mod error;
+mod event;
+mod gate;
+mod id;
+mod journal;
+pub mod limits;
+mod loom;
+mod message;
+mod record;
+mod step;
+mod thread;
+mod turn;
+
+pub use body::{Bodies, Body, BodyRef, Held};
+pub use error::{Damage, Error};
+pub use event::{
+    Asked, Attempt, Call, CallSettled, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent, Kind, Mode, Opened,
+    Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy, TurnClosed, Work,
+};
+pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark, Settled, Settlement};
+pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
+pub use journal::Journal;
+pub use loom::{CastView, EntityView, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView};
+pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
+pub use record::{Draft, Record};
+pub use step::{Answer, Conflict, Lease, Place, Step};
+pub use thread::{Half, Thread, ThreadState};
+pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

@@ -1,0 +1,194 @@
+//! The loom: what can be asked about the tree.
+
+use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, Timestamp, TurnId};
+use serde::Serialize;
+
+use crate::limits::PAGE_ITEMS_MAX;
+use crate::{
+    Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, RunKind, Seq, Thread, Turn,
+};
+
+/// Which part of a list: `most` items behind the place `after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// What [`Listed::next`] gave; none for the beginning.
+    pub after: Option<u64>,
+    /// At most [`PAGE_ITEMS_MAX`] are given.
+    pub most: usize,
+}
+
+impl Page {
+    pub const FIRST: Self = Self { after: None, most: PAGE_ITEMS_MAX };
+}
+
+/// A part of a list, in the order in which its items were written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Listed<T> {
+    pub items: Vec<T>,
+    /// Where the next part begins; none if this was the last.
+    pub next: Option<u64>,
+}
+
+/// A cantrip in a loom.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RootView {
+    pub cantrip_id: CantripId,
+    pub loom_id: LoomId,
+    pub at: Timestamp,
+    pub cantrip: Cantrip,
+}
+
+/// An entity and where it stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EntityView {
+    pub entity: Entity,
+    pub loom_id: LoomId,
+    /// The run that made it.
+    pub run_id: RunId,
+    pub at: Timestamp,
+    /// Its casts, oldest first.
+    pub casts: Vec<CastId>,
+    /// Its last closed turn: the name of its thread.
+    pub leaf: Option<TurnId>,
+}
+
+/// A cast and how it ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CastView {
+    pub cast: Cast,
+    pub run_id: RunId,
+    pub at: Timestamp,
+    /// The intent it is about, also where an earlier cast brought it.
+    pub intent: Content,
+    /// Whether this cast brought it.
+    pub own_intent: bool,
+    /// None while it is under way.
+    pub outcome: Option<Outcome>,
+}
+
+/// A reward, with who gave it and when.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RewardView {
+    pub turn_id: TurnId,
+    pub reward: f64,
+    pub by: Actor,
+    pub at: Timestamp,
+    pub note: Option<String>,
+}
+
+/// A fold, with its text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FoldView {
+    pub fold: Fold,
+    pub text: String,
+    pub at: Timestamp,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Nobody has worked on it yet.
+    Queued,
+    Running,
+    /// For a person or a provider, with its lease free.
+    Waiting,
+    Terminated,
+    Truncated,
+    Failed,
+}
+
+impl RunState {
+    /// Whether it still holds its entity.
+    pub const fn is_live(self) -> bool {
+        match self {
+            Self::Queued | Self::Running | Self::Waiting => true,
+            Self::Terminated | Self::Truncated | Self::Failed => false,
+        }
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunView {
+    pub run_id: RunId,
+    pub kind: RunKind,
+    pub loom_id: LoomId,
+    pub owner: Actor,
+    pub entity_id: Option<EntityId>,
+    pub root_run_id: Option<RunId>,
+    pub state: RunState,
+    pub newest: Seq,
+    pub epoch: Epoch,
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Its records were written elsewhere: what only this process may trust, such as a snapshot, is not loaded.
+    pub copied: bool,
+}
+
+/// What an id or the beginning of one names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Named {
+    Loom(LoomId),
+    Run(RunId),
+    Entity(EntityId),
+    Cast(CastId),
+    Turn(TurnId),
+    Fold(FoldId),
+}
+
+/// The tree, for reading. Only closed turns are in it; an open one is in its run's journal.
+///
+/// Every view is computed from records by [`Projection`](crate::Projection), so all looms answer alike. A view holds
+/// all that was committed before it was asked for, and nothing that was not. Lists are in the order of writing. What
+/// does not exist is [`Error::NotFound`]; a damaged store answers [`Error::Damaged`] rather than leave something out.
+/// Every future may be dropped at any time.
+pub trait Loom: Send + Sync {
+    /// The looms of this store.
+    fn looms(&self) -> impl Future<Output = Result<Vec<LoomId>, Error>> + Send;
+
+    /// The cantrips of a loom.
+    fn roots(&self, loom: LoomId) -> impl Future<Output = Result<Vec<RootView>, Error>> + Send;
+
+    fn entities(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<EntityView>, Error>> + Send;
+
+    fn entity(&self, entity: EntityId) -> impl Future<Output = Result<EntityView, Error>> + Send;
+
+    /// The casts of an entity, oldest first.
+    fn casts(&self, entity: EntityId) -> impl Future<Output = Result<Vec<CastView>, Error>> + Send;
+
+    fn cast(&self, cast: CastId) -> impl Future<Output = Result<CastView, Error>> + Send;
+
+    /// The turns of a loom.
+    fn turns(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<Turn>, Error>> + Send;
+
+    fn turn(&self, turn: TurnId) -> impl Future<Output = Result<Turn, Error>> + Send;
+
+    /// The turn with all its parents, root first. Linear in its length.
+    fn path(&self, turn: TurnId) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
+
+    /// The path with its casts, folds and forks.
+    fn thread(&self, leaf: TurnId) -> impl Future<Output = Result<Thread, Error>> + Send;
+
+    /// The turns of a loom that no turn has as its parent.
+    fn leaves(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<TurnId>, Error>> + Send;
+
+    /// The turns that have this one as their parent.
+    fn children(&self, turn: TurnId) -> impl Future<Output = Result<Vec<TurnId>, Error>> + Send;
+
+    /// Every reward of a turn; the last one counts.
+    fn rewards(&self, turn: TurnId) -> impl Future<Output = Result<Vec<RewardView>, Error>> + Send;
+
+    /// The folds that hold for the path to this turn, oldest first; the last one is the view.
+    fn folds(&self, turn: TurnId) -> impl Future<Output = Result<Vec<FoldView>, Error>> + Send;
+
+    /// The runs of the store.
+    fn runs(&self, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+
+    fn run(&self, run: RunId) -> impl Future<Output = Result<RunView, Error>> + Send;
+
+    /// What an id, or an unambiguous beginning of one, names; with the kind (`turn_06cy`) or without (`06cy`).
+    fn resolve(&self, prefix: &str) -> impl Future<Output = Result<Named, Error>> + Send;
+}

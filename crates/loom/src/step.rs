@@ -1,0 +1,230 @@
+//! A step: everything that must stand or fall together, as data.
+//!
+//! Turn, replies, money and events in separate writes would leave, after a crash between two of them, an answer that
+//! nobody paid for or a payment without an answer. So there is one write, [`Journal::append`](crate::Journal::append),
+//! and it takes this.
+
+use cantrip_canon::{EntityId, RunId, Timestamp};
+use cantrip_spend::{Decision, Operation, ReservationId};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX};
+use crate::{Body, Draft, Epoch, Error, Owner, Seq, StepId};
+
+/// The right to write to a run, for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    pub run: RunId,
+    pub owner: Owner,
+    pub epoch: Epoch,
+    /// From then on another may take over. Until one does, this lease still writes: the epoch fences, not the clock.
+    pub expires_at: Timestamp,
+}
+
+impl Lease {
+    /// The lease that comes with the run it is for: whoever opens a run may be its first owner in the same step.
+    pub fn first(run: RunId, owner: Owner, expires_at: Timestamp) -> Self {
+        Self { run, owner, epoch: Epoch::FIRST, expires_at }
+    }
+}
+
+/// Where a step writes, and by which right.
+///
+/// Changes outside every run (a pointer, an authorization, a signature) come with the room of contracts, as one more
+/// place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The first step of a run. With a lease, its writer is the run's first owner; without, whoever acquires it.
+    Opens { run: RunId, lease: Option<Lease> },
+    /// A later step, by the run's owner.
+    Holds(Lease),
+    /// Annotations, which need no lease: see [`Kind::annotates`](crate::Kind::annotates).
+    Beside(RunId),
+    /// Records that were written elsewhere, with their own epochs and times, behind record `after` of the run.
+    Copies { run: RunId, after: Seq },
+}
+
+impl Place {
+    pub fn run(&self) -> RunId {
+        match self {
+            Self::Opens { run, .. } | Self::Beside(run) | Self::Copies { run, .. } => *run,
+            Self::Holds(lease) => lease.run,
+        }
+    }
+}
+
+/// One write.
+///
+/// Contract rows (artifacts, receipts, pointers) will be one more list here once that room is built; a store that does
+/// not keep them must refuse them, as it must refuse `money` without a ledger.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The same step asked for again has the same id and the same content.
+    pub id: StepId,
+    pub place: Place,
+    /// In order.
+    pub records: Vec<Draft>,
+    /// In order, each seeing the ones before it.
+    pub money: Vec<Operation>,
+    /// Written in place of `records` and all of `money` if a reserve is refused.
+    pub if_refused: Vec<Draft>,
+    /// What the records name by hash and the store may not have yet.
+    pub bodies: Vec<Body>,
+}
+
+impl Step {
+    fn at(id: StepId, place: Place) -> Self {
+        Self { id, place, records: Vec::new(), money: Vec::new(), if_refused: Vec::new(), bodies: Vec::new() }
+    }
+
+    /// The first step of a run; its first record is made by [`Draft::opening`].
+    pub fn opens(id: StepId, run: RunId, lease: Option<Lease>) -> Self {
+        Self::at(id, Place::Opens { run, lease })
+    }
+
+    /// A step of the run's owner.
+    pub fn holds(id: StepId, lease: Lease) -> Self {
+        Self::at(id, Place::Holds(lease))
+    }
+
+    /// Annotations of a run.
+    pub fn beside(id: StepId, run: RunId) -> Self {
+        Self::at(id, Place::Beside(run))
+    }
+
+    /// Records written elsewhere.
+    pub fn copies(id: StepId, run: RunId, after: Seq) -> Self {
+        Self::at(id, Place::Copies { run, after })
+    }
+
+    #[must_use]
+    pub fn record(mut self, draft: Draft) -> Self {
+        self.records.push(draft);
+        self
+    }
+
+    #[must_use]
+    pub fn records(mut self, drafts: impl IntoIterator<Item = Draft>) -> Self {
+        self.records.extend(drafts);
+        self
+    }
+
+    #[must_use]
+    pub fn money(mut self, operation: Operation) -> Self {
+        self.money.push(operation);
+        self
+    }
+
+    #[must_use]
+    pub fn if_refused(mut self, draft: Draft) -> Self {
+        self.if_refused.push(draft);
+        self
+    }
+
+    #[must_use]
+    pub fn bodies(mut self, bodies: impl IntoIterator<Item = Body>) -> Self {
+        self.bodies.extend(bodies);
+        self
+    }
+
+    pub fn run(&self) -> RunId {
+        self.place.run()
+    }
+
+    /// The epoch its records are written under, copies apart.
+    pub fn epoch(&self) -> Epoch {
+        match &self.place {
+            Place::Opens { lease, .. } => lease.as_ref().map_or(Epoch::NONE, |lease| lease.epoch),
+            Place::Holds(lease) => lease.epoch,
+            Place::Beside(_) | Place::Copies { .. } => Epoch::NONE,
+        }
+    }
+
+    /// What is wrong with it whatever the store holds. Every store asks this first.
+    pub fn broken(&self) -> Option<Error> {
+        let refused = |fault| Some(Error::Misplaced { run: self.run(), fault });
+        let records = || self.records.iter().chain(&self.if_refused);
+        if records().count() > STEP_RECORDS_MAX {
+            let bytes = records().count() as u64;
+            return Some(Error::TooLarge { what: "the records of a step", bytes, limit: STEP_RECORDS_MAX as u64 });
+        }
+        let bytes: u64 = self.bodies.iter().map(|body| body.bytes().len() as u64).sum();
+        if bytes > STEP_BODIES_BYTES_MAX as u64 {
+            return Some(Error::TooLarge { what: "the bodies of a step", bytes, limit: STEP_BODIES_BYTES_MAX as u64 });
+        }
+        if self.records.is_empty() && self.money.is_empty() {
+            return refused("it has neither records nor money");
+        }
+        let opens = |records: &[Draft]| records.first().is_some_and(|first| first.opening.is_some());
+        let opened_late = |records: &[Draft]| records.iter().skip(1).any(|draft| draft.opening.is_some());
+        if opened_late(&self.records) || opened_late(&self.if_refused) {
+            return refused("only the first record of a run opens it");
+        }
+        match &self.place {
+            Place::Opens { run, lease } => {
+                if !opens(&self.records) || (!self.if_refused.is_empty() && !opens(&self.if_refused)) {
+                    return refused("the first record of a run must open it");
+                }
+                match lease {
+                    Some(lease) if lease.run != *run || lease.epoch != Epoch::FIRST => {
+                        refused("a run is opened under its own first lease or under none")
+                    }
+                    Some(_) | None => None,
+                }
+            }
+            Place::Holds(_) => {
+                if opens(&self.records) || opens(&self.if_refused) {
+                    refused("the run is open already")
+                } else {
+                    None
+                }
+            }
+            Place::Beside(_) => {
+                let annotates = |draft: &Draft| draft.kind.annotates() && draft.opening.is_none();
+                if records().all(annotates) { None } else { refused("only annotations are written without a lease") }
+            }
+            Place::Copies { after, .. } => {
+                if !self.money.is_empty() {
+                    refused("copies move no money")
+                } else if opens(&self.records) != (*after == Seq::START) {
+                    refused("a copied run begins with the record that opened it")
+                } else {
+                    None
+                }
+            }
+        }
+    }
+}
+
+/// What a store answers to a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a step that was not committed has not happened"]
+pub enum Answer {
+    /// All of it is durable. The place of its last record; of the run's newest one if it has none.
+    Committed(Seq),
+    /// Policy refused a reserve. `if_refused` is durable, nothing else is.
+    Refused(Decision),
+    /// Only open holds of the same tree stand in the way; nothing is written. Ask again when one settles.
+    Wait,
+    /// Something else is there already; nothing is written.
+    Conflict(Conflict),
+    /// The lease is not the run's any more; nothing is written. Drop the run.
+    Fenced { held: Epoch, now: Epoch },
+}
+
+/// What stands in a step's way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conflict {
+    /// A step of this id was committed with other content.
+    Step { id: StepId },
+    /// The run is open already.
+    RunExists { run: RunId },
+    /// The run has ended: only annotations may follow.
+    RunEnded { run: RunId },
+    /// The entity has another live run.
+    EntityBusy { entity: EntityId, run: RunId },
+    /// The run's newest record is not the one that copies were to follow.
+    Behind { run: RunId, newest: Seq },
+    /// A money operation does not fit what the ledger holds.
+    Money { reservation: ReservationId, fault: cantrip_spend::Fault },
+}

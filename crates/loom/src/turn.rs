@@ -1,0 +1,220 @@
+//! What is a turn, and how does a cast end?
+
+use cantrip_canon::{CastId, EntityId, LoomId, Money, Timestamp, TurnId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{CallId, CantripId, Content, Fault, GateRecord, Output, Usage, Utterance};
+
+/// Why a cast was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TruncationReason {
+    MaxTurns,
+    Timeout,
+    MaxTokens,
+    MaxCost,
+    ParentTerminated,
+    Cancelled,
+    CrystalError,
+    LoopDetected,
+}
+
+impl TruncationReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxTurns => "max_turns",
+            Self::Timeout => "timeout",
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCost => "max_cost",
+            Self::ParentTerminated => "parent_terminated",
+            Self::Cancelled => "cancelled",
+            Self::CrystalError => "crystal_error",
+            Self::LoopDetected => "loop_detected",
+        }
+    }
+}
+
+/// How an entity chose to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    Done,
+    Text,
+}
+
+/// How a turn was closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "closed", rename_all = "snake_case")]
+pub enum Closing {
+    /// The cast goes on, or its end stands alone.
+    Open,
+    /// A delegation began: the rest of the utterance is turn `next`. `call` is the one that spawned.
+    Sealed {
+        call: CallId,
+        next: TurnId,
+    },
+    Terminated {
+        ended_by: EndedBy,
+    },
+    Truncated {
+        reason: TruncationReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Fault>,
+    },
+}
+
+/// How the environment of a fork came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Environment {
+    /// The medium has none.
+    None,
+    /// Loaded as it was stored.
+    Snapshot,
+    /// Run again against recorded results.
+    Replay,
+    /// Empty; earlier variables are gone.
+    Fresh,
+}
+
+/// Where an entity branched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fork {
+    pub turn: TurnId,
+    pub environment: Environment,
+}
+
+/// Which call an entity was spawned by, and at which place of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawn {
+    pub call_id: CallId,
+    pub index: u32,
+}
+
+/// What a turn took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Metadata {
+    pub tokens_prompt: u64,
+    pub tokens_completion: u64,
+    pub tokens_cached: u64,
+    /// From the request, or the seal, to the close; rounded up.
+    pub duration_ms: u64,
+    /// When it closed.
+    pub timestamp: Timestamp,
+    pub attempts: u32,
+    pub cost_micros: i64,
+    /// None on a continuation.
+    pub model: Option<String>,
+}
+
+/// A closed turn, read back whole.
+///
+/// It is put together from its records each time; none of this is stored twice.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Turn {
+    pub id: TurnId,
+    /// None for a root.
+    pub parent_id: Option<TurnId>,
+    pub loom_id: LoomId,
+    pub cantrip_id: CantripId,
+    pub entity_id: EntityId,
+    pub cast_id: CastId,
+    /// From 1; a fork goes on counting where it branched off.
+    pub sequence: u64,
+    /// On the first turn of a cast that has an intent of its own.
+    pub intent: Option<Content>,
+    /// None on a continuation, whose utterance is that of the first turn of its group.
+    pub utterance: Option<Utterance>,
+    /// With `gate_calls`, the observation.
+    pub outputs: Vec<Output>,
+    /// In call order.
+    pub gate_calls: Vec<GateRecord>,
+    pub metadata: Metadata,
+    /// The latest one.
+    pub reward: Option<f64>,
+    pub closing: Closing,
+    /// The sealed turn before it in its group.
+    pub continuation_of: Option<TurnId>,
+    /// On the first turn of a fork.
+    pub forked_from: Option<Fork>,
+    /// On the first turn of a child.
+    pub spawned_by: Option<Spawn>,
+}
+
+impl Turn {
+    pub fn terminated(&self) -> bool {
+        match self.closing {
+            Closing::Terminated { .. } => true,
+            Closing::Open | Closing::Sealed { .. } | Closing::Truncated { .. } => false,
+        }
+    }
+
+    pub fn truncated(&self) -> bool {
+        match self.closing {
+            Closing::Truncated { .. } => true,
+            Closing::Open | Closing::Sealed { .. } | Closing::Terminated { .. } => false,
+        }
+    }
+
+    pub fn sealed(&self) -> bool {
+        match self.closing {
+            Closing::Sealed { .. } => true,
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => false,
+        }
+    }
+
+    pub fn ended_by(&self) -> Option<EndedBy> {
+        match self.closing {
+            Closing::Terminated { ended_by } => Some(ended_by),
+            Closing::Open | Closing::Sealed { .. } | Closing::Truncated { .. } => None,
+        }
+    }
+
+    pub fn truncation(&self) -> Option<(TruncationReason, Option<&Fault>)> {
+        match &self.closing {
+            Closing::Truncated { reason, error } => Some((*reason, error.as_ref())),
+            Closing::Open | Closing::Sealed { .. } | Closing::Terminated { .. } => None,
+        }
+    }
+
+    /// What was said, as one text; empty on a continuation.
+    pub fn said(&self) -> String {
+        self.utterance.as_ref().map(Utterance::text).unwrap_or_default()
+    }
+}
+
+/// Which way a cast ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Ending<V = Value> {
+    Terminated {
+        ended_by: EndedBy,
+        result: V,
+    },
+    Truncated {
+        reason: TruncationReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Fault>,
+        /// Made from the record, never by another request.
+        summary: String,
+    },
+}
+
+/// How a cast ended and what it took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    #[serde(flatten)]
+    pub ending: Ending,
+    pub entity_id: EntityId,
+    pub cast_id: CastId,
+    pub loom_id: LoomId,
+    /// None if no turn was closed.
+    pub leaf: Option<TurnId>,
+    pub turns: u64,
+    /// Continuations do not count.
+    pub utterances: u64,
+    /// Of all attempts that reported it.
+    pub usage: Usage,
+    pub cost: Option<Money>,
+}

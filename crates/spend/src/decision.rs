@@ -1,0 +1,88 @@
+//! What did policy say, and how can it be checked later? A decision carries the hash of all it was made from.
+
+use std::fmt;
+
+use cantrip_canon::Hash;
+use serde::{Deserialize, Serialize};
+
+use crate::AuthorizationRef;
+
+/// Which way it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ruling {
+    Allowed,
+    Denied,
+    /// Parks; never final.
+    NeedsApproval,
+}
+
+/// Why, in the words of a taxonomy that only grows. A code that this version does not know is read by its family.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReasonCode(String);
+
+/// The part of a reason code before its full stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    PolicyAllowed,
+    PolicyDenied,
+    ApprovalRequired,
+    LoopDetected,
+    SsrfBlock,
+    ManifestValidation,
+    CommsFailed,
+    CodingFailed,
+    /// One that a later version added.
+    Unknown,
+}
+
+impl ReasonCode {
+    pub fn new(code: impl Into<String>) -> Self {
+        Self(code.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn family(&self) -> Family {
+        match self.0.split('.').next().unwrap_or_default() {
+            "policy_allowed" => Family::PolicyAllowed,
+            "policy_denied" => Family::PolicyDenied,
+            "approval_required" => Family::ApprovalRequired,
+            "loop_detected" => Family::LoopDetected,
+            "ssrf_block" => Family::SsrfBlock,
+            "manifest_validation" => Family::ManifestValidation,
+            "comms_failed" => Family::CommsFailed,
+            "coding_failed" => Family::CodingFailed,
+            _ => Family::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One evaluation of policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub decision: Ruling,
+    pub reason_code: ReasonCode,
+    /// The taxonomy the code is from.
+    pub reason_codes_version: String,
+    /// Over the decision and everything it was made from.
+    pub evaluation_hash: Hash,
+}
+
+/// A decision with the authorization it was made under, as a gate record keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evaluation {
+    #[serde(flatten)]
+    pub decision: Decision,
+    /// None where no authorization was resolved.
+    pub authorization_id: Option<AuthorizationRef>,
+}

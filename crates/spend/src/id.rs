@@ -1,0 +1,197 @@
+//! Which reservation is it? Ids that are cut from a hash, so that asking twice for the same thing names one row.
+
+use std::fmt;
+use std::str::FromStr;
+
+use cantrip_canon::{AuthorizationId, IdFault, RunId, stable_hash};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::limits::CALL_KEY_BYTES_MAX;
+
+/// Which authorization pays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum AuthorizationRef {
+    /// `auth_local`: the one every store of a single user has from the start.
+    Local,
+    Issued(AuthorizationId),
+}
+
+const LOCAL: &str = "auth_local";
+
+impl fmt::Display for AuthorizationRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str(LOCAL),
+            Self::Issued(id) => id.fmt(f),
+        }
+    }
+}
+
+impl FromStr for AuthorizationRef {
+    type Err = IdFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == LOCAL { Ok(Self::Local) } else { text.parse().map(Self::Issued) }
+    }
+}
+
+impl TryFrom<String> for AuthorizationRef {
+    type Error = IdFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<AuthorizationRef> for String {
+    fn from(authorization: AuthorizationRef) -> Self {
+        authorization.to_string()
+    }
+}
+
+/// The name of the call that is paid for, as its owner writes it. What a call is, this room does not know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CallKey(String);
+
+/// Why a text cannot name a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallKeyFault {
+    #[error("the name of a call has 1 to {CALL_KEY_BYTES_MAX} bytes of visible ASCII, not {0:?}")]
+    Form(String),
+}
+
+impl CallKey {
+    pub fn new(text: impl Into<String>) -> Result<Self, CallKeyFault> {
+        let text = text.into();
+        if (1..=CALL_KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(text))
+        } else {
+            Err(CallKeyFault::Form(text.chars().take(CALL_KEY_BYTES_MAX).collect()))
+        }
+    }
+}
+
+impl fmt::Display for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for CallKey {
+    type Error = CallKeyFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(text)
+    }
+}
+
+impl From<CallKey> for String {
+    fn from(key: CallKey) -> Self {
+        key.0
+    }
+}
+
+const CUT: usize = 32;
+
+fn cut(kind: &str, authorization: &str, run: &str, call: &str, attempt: u32) -> String {
+    let identity = json!({
+        "v": 1, "kind": kind, "authorization_id": authorization, "run_id": run, "call_id": call, "attempt": attempt,
+    });
+    stable_hash(&identity).expect("texts and a small number have a canonical form").hex(CUT)
+}
+
+/// The id of a reservation: `rsv_` and 32 digits cut from the hash of who pays for which attempt of which call.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ReservationId(String);
+
+/// Why a text is not the id of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReservationIdFault {
+    #[error("{0:?} is not the id of a reservation: rsv_ and 32 digits of 0-9 and a-f")]
+    Form(String),
+}
+
+impl ReservationId {
+    pub fn of(authorization: AuthorizationRef, run: RunId, call: &CallKey, attempt: u32) -> Self {
+        Self::cut(&authorization.to_string(), &run.to_string(), &call.0, attempt)
+    }
+
+    fn cut(authorization: &str, run: &str, call: &str, attempt: u32) -> Self {
+        Self(format!("rsv_{}", cut("reservation", authorization, run, call, attempt)))
+    }
+}
+
+impl FromStr for ReservationId {
+    type Err = ReservationIdFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = |digits: &str| {
+            digits.len() == CUT && digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        };
+        match text.strip_prefix("rsv_") {
+            Some(rest) if digits(rest) => Ok(Self(text.to_owned())),
+            Some(_) | None => Err(ReservationIdFault::Form(text.chars().take(64).collect())),
+        }
+    }
+}
+
+impl TryFrom<String> for ReservationId {
+    type Error = ReservationIdFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ReservationId> for String {
+    fn from(id: ReservationId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for ReservationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ReservationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is sent to a provider that takes an idempotency key: derived like the reservation's id, never supplied.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ProviderKey(String);
+
+impl ProviderKey {
+    pub fn of(authorization: AuthorizationRef, run: RunId, call: &CallKey, attempt: u32) -> Self {
+        Self::cut(&authorization.to_string(), &run.to_string(), &call.0, attempt)
+    }
+
+    fn cut(authorization: &str, run: &str, call: &str, attempt: u32) -> Self {
+        Self(format!("ik_{}", cut("provider_call", authorization, run, call, attempt)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The published values use short names that no id of ours can have, so they are checked below the types.
+    #[test]
+    fn ids_are_cut_as_published() {
+        let reservation = ReservationId::cut("auth_1", "run_1", "call_1", 1);
+        assert_eq!(reservation.to_string(), "rsv_9fa6988de41da0732599e9fd06ca02e3");
+        let key = ProviderKey::cut("auth_1", "run_1", "call_1", 1);
+        assert_eq!(key.as_str(), "ik_a218aa992d1275a4988d73d975adcda5");
+        let second = ProviderKey::cut("auth_1", "run_1", "call_1", 2);
+        assert_eq!(second.as_str(), "ik_be842637c3b5308101b5372a32d2ce89");
+    }
+}
