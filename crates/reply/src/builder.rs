@@ -1,0 +1,528 @@
+//! How does a call come to its one reply?
+//!
+//! Through a builder that is used up by it. The safety wrapper makes one for each call, every way to a [`Reply`] takes
+//! it by value, and nothing else makes one; so a second reply, a code in the wrong constructor and a missing field do
+//! not compile. A builder that remembers whether it was used was rejected: it finds out at run time, if a test happens
+//! to come by.
+//!
+//! There is no info, warning, partial success or soft error. What they would carry is data of a success; if a caller
+//! must act differently, it is another code.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use cantrip_canon::Redactor;
+use cantrip_canon::json::{WriteFault, to_value};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::code::{Advice, AnyCode, Code, CodeFault, Denied, Failure, Fault, Invalid, Outcome, ReplyType, Success};
+use crate::codes;
+use crate::message::{message, one_line};
+use crate::trace::Trace;
+
+/// Keys that would bring back a second meaning beside the type; no data has them at its top.
+pub const FORBIDDEN_KEYS: [&str; 5] = ["warning", "warnings", "partial", "ok", "success"];
+
+/// The key under which a gate's own result stands in data.
+const VALUE: &str = "value";
+
+/// Makes the one reply of one call.
+///
+/// It comes from [`Guard`](crate::Guard), which makes one for each call; there is no other way to get one.
+///
+/// ```
+/// use cantrip_reply::{Reply, ReplyBuilder, codes};
+///
+/// fn tool(rb: ReplyBuilder) -> Reply {
+///     let reply = rb.success(codes::gate_ok("echo"));
+///     reply
+/// }
+/// ```
+///
+/// Two replies from one builder:
+///
+/// ```compile_fail,E0382
+/// use cantrip_reply::{Reply, ReplyBuilder, codes};
+///
+/// fn tool(rb: ReplyBuilder) -> Reply {
+///     let reply = rb.success(codes::gate_ok("echo")); let reply = rb.error(codes::crash());
+///     reply
+/// }
+/// ```
+///
+/// A builder cannot be copied to get around that:
+///
+/// ```
+/// use cantrip_reply::{Reply, ReplyBuilder, codes};
+///
+/// fn tool(rb: ReplyBuilder) -> Reply {
+///     let other = rb;
+///     other.success(codes::gate_ok("echo"))
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// use cantrip_reply::{Reply, ReplyBuilder, codes};
+///
+/// fn tool(rb: ReplyBuilder) -> Reply {
+///     let other = rb.clone();
+///     other.success(codes::gate_ok("echo"))
+/// }
+/// ```
+///
+/// nor made from nothing, which only the wrapper does:
+///
+/// ```compile_fail,E0277
+/// use cantrip_reply::{Reply, ReplyBuilder, codes};
+///
+/// fn tool(rb: ReplyBuilder) -> Reply {
+///     let other: ReplyBuilder = Default::default();
+///     other.success(codes::gate_ok("echo"))
+/// }
+/// ```
+#[must_use = "a call ends in exactly one reply"]
+pub struct ReplyBuilder {
+    tool: Arc<str>,
+    trace: Trace,
+    redactor: Arc<Redactor>,
+}
+
+impl fmt::Debug for ReplyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyBuilder").field("tool", &self.tool).field("trace", &self.trace).finish_non_exhaustive()
+    }
+}
+
+impl ReplyBuilder {
+    pub(crate) fn new(tool: Arc<str>, trace: Trace, redactor: Arc<Redactor>) -> Self {
+        Self { tool, trace, redactor }
+    }
+
+    /// The trace of this call, from which the calls inside it get their numbers.
+    pub fn trace(&self) -> Trace {
+        self.trace.clone()
+    }
+
+    /// It was done as asked.
+    pub fn success(self, filled: Filled<Success>) -> Reply {
+        self.finish(filled.draft)
+    }
+
+    /// The request cannot be carried out as stated.
+    ///
+    /// ```
+    /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+    /// fn tool(rb: ReplyBuilder) -> Reply {
+    ///     rb.invalid(codes::gate_unknown("fetch"))
+    /// }
+    /// ```
+    ///
+    /// A refusal by a ward is not the caller's mistake:
+    ///
+    /// ```compile_fail,E0308
+    /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+    /// fn tool(rb: ReplyBuilder) -> Reply {
+    ///     rb.invalid(codes::gate_removed("fetch", "remove_gate"))
+    /// }
+    /// ```
+    pub fn invalid(self, filled: Filled<Invalid>) -> Reply {
+        self.finish(filled.draft)
+    }
+
+    /// A sound request was refused. Only codes of the layer EN fit: no other layer has one of this type, and a row
+    /// that gave it one would not build.
+    ///
+    /// ```
+    /// # use cantrip_reply::{Code, Denied, codes};
+    /// const REFUSED: Code<Denied> = codes::READ_REFUSED;
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use cantrip_reply::{Code, Denied, codes};
+    /// const REFUSED: Code<Denied> = codes::FILE_MISSING;
+    /// ```
+    pub fn denied(self, filled: Filled<Denied>) -> Reply {
+        self.finish(filled.draft)
+    }
+
+    /// The system failed.
+    ///
+    /// ```
+    /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+    /// fn tool(rb: ReplyBuilder) -> Reply {
+    ///     rb.error(codes::io_failed("read", "a.txt", "input/output error"))
+    /// }
+    /// ```
+    ///
+    /// What the caller can correct is no failure of the system:
+    ///
+    /// ```compile_fail,E0308
+    /// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+    /// fn tool(rb: ReplyBuilder) -> Reply {
+    ///     rb.error(codes::file_missing("a.txt"))
+    /// }
+    /// ```
+    pub fn error(self, filled: Filled<Failure>) -> Reply {
+        self.finish(filled.draft)
+    }
+
+    /// The first refusal inside a tool is its reply.
+    pub fn refuse(self, refusal: Refusal) -> Reply {
+        match *refusal.0 {
+            Refused::Draft(draft) => self.finish(draft),
+            Refused::Code(fault) => {
+                let misuse = codes::code_misused(&*self.tool, fault.code(), fault.fault().to_string());
+                self.seal(misuse.draft)
+            }
+        }
+    }
+
+    fn finish(self, draft: Draft) -> Reply {
+        let substitute = match &draft.fault {
+            None => return self.seal(draft),
+            Some(DraftFault::NotJson(fault)) => {
+                codes::not_serialisable(&*self.tool).note("of", draft.code.as_str()).note("fault", fault.to_string())
+            }
+            Some(DraftFault::Misused(fault)) => codes::code_misused(&*self.tool, draft.code, fault),
+        };
+        self.seal(substitute.draft)
+    }
+
+    /// The only place where a reply comes to be. What the message shows is redacted here, and all data of what is not
+    /// a success; the further data of a success is the answer that was asked for and stays as it was given.
+    fn seal(self, Draft { code, mut data, fault: _ }: Draft) -> Reply {
+        let fields: Map<String, Value> = if code.reply_type().is_success() {
+            code.row().fields.iter().filter_map(|field| data.get_key_value(*field)).map(owned).collect()
+        } else {
+            data.clone()
+        };
+        if fields.is_empty() {
+            return Reply { code, data };
+        }
+        if let Value::Object(redacted) = self.redactor.value(&Value::Object(fields)) {
+            // A key that holds a secret may come back under another name; the one that was given must go.
+            if !code.reply_type().is_success() {
+                data = Map::new();
+            }
+            for (key, value) in redacted {
+                data.insert(key, self.redacted_as_shown(value));
+            }
+        }
+        Reply { code, data }
+    }
+
+    /// A message shows text without its control characters; a secret that comes together only then must not appear.
+    fn redacted_as_shown(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let line = one_line(&text);
+                let redacted = self.redactor.text(&line);
+                if redacted == line { Value::String(text) } else { Value::String(redacted.into_owned()) }
+            }
+            Value::Array(items) => items.into_iter().map(|item| self.redacted_as_shown(item)).collect(),
+            Value::Object(entries) => {
+                entries.into_iter().map(|(key, value)| (key, self.redacted_as_shown(value))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
+    }
+}
+
+fn owned((key, value): (&String, &Value)) -> (String, Value) {
+    (key.clone(), value.clone())
+}
+
+/// A code and its data, before the wrapper has looked at them.
+struct Draft {
+    code: AnyCode,
+    data: Map<String, Value>,
+    /// The first thing that was wrong with it.
+    fault: Option<DraftFault>,
+}
+
+#[derive(Debug)]
+enum DraftFault {
+    NotJson(WriteFault),
+    Misused(String),
+}
+
+impl Draft {
+    fn new(code: AnyCode) -> Self {
+        Self { code, data: Map::new(), fault: None }
+    }
+
+    fn put(&mut self, key: &str, value: Value) {
+        if FORBIDDEN_KEYS.contains(&key) {
+            self.misused(format!("no data may have the key {key}"));
+        } else if self.data.get(key).is_some_and(|present| *present != value) {
+            self.misused(format!("the data key {key} was given twice"));
+        } else {
+            self.data.insert(key.to_owned(), value);
+        }
+    }
+
+    fn put_written(&mut self, key: &str, value: Result<Value, WriteFault>) {
+        match value {
+            Ok(value) => self.put(key, value),
+            Err(fault) => self.not_json(fault),
+        }
+    }
+
+    fn merge(&mut self, data: Result<Value, WriteFault>) {
+        match data {
+            Ok(Value::Object(entries)) => entries.into_iter().for_each(|(key, value)| self.put(&key, value)),
+            Ok(Value::Null) => {}
+            Ok(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                self.misused("its data is no object".to_owned());
+            }
+            Err(fault) => self.not_json(fault),
+        }
+    }
+
+    fn not_json(&mut self, fault: WriteFault) {
+        self.fault.get_or_insert(DraftFault::NotJson(fault));
+    }
+
+    fn misused(&mut self, fault: String) {
+        self.fault.get_or_insert(DraftFault::Misused(fault));
+    }
+
+    fn dynamic(code: AnyCode, fields: Result<Value, WriteFault>) -> Result<Self, CodeFault> {
+        let mut draft = Self::new(code);
+        let readable = fields.is_ok();
+        draft.merge(fields);
+        if readable && !code.row().fields.iter().all(|field| draft.data.contains_key(*field)) {
+            return Err(CodeFault::new(code.as_str(), Fault::FieldMissing));
+        }
+        Ok(draft)
+    }
+}
+
+impl fmt::Debug for Draft {
+    /// Names only: the values are not redacted yet.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.code, self.data.keys().collect::<Vec<_>>())
+    }
+}
+
+/// A code of type `T` with the fields of its message, ready for the constructor of that type.
+pub struct Filled<T> {
+    draft: Draft,
+    outcome: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Filled<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.draft.fmt(f)
+    }
+}
+
+impl<T: Outcome> Filled<T> {
+    pub(crate) fn of<const N: usize>(code: Code<T>, fields: [(&'static str, Result<Value, WriteFault>); N]) -> Self {
+        let mut draft = Draft::new(code.any());
+        for (field, value) in fields {
+            draft.put_written(field, value);
+        }
+        Self { draft, outcome: PhantomData }
+    }
+
+    /// A code known only at run time, with an object that has at least the fields of its message. A fault is answered
+    /// with [`ReplyBuilder::refuse`], as `MCP-SYS-E-004`.
+    pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
+        let any = AnyCode::parse(code)?;
+        if any.reply_type() != T::TYPE {
+            return Err(CodeFault::new(code, Fault::OtherType));
+        }
+        Ok(Self { draft: Draft::dynamic(any, to_value(&fields))?, outcome: PhantomData })
+    }
+
+    /// Adds the entries of an object to the data. A key can be given once; `null` adds nothing.
+    #[must_use]
+    pub fn data(mut self, entries: impl Serialize) -> Self {
+        self.draft.merge(to_value(&entries));
+        self
+    }
+
+    fn note(mut self, key: &str, value: impl Serialize) -> Self {
+        self.draft.put_written(key, to_value(&value));
+        self
+    }
+
+    pub fn code(&self) -> AnyCode {
+        self.draft.code
+    }
+}
+
+impl Filled<Success> {
+    /// What the gate gave, any JSON: the `result` of the observation.
+    #[must_use]
+    pub fn value(self, value: impl Serialize) -> Self {
+        self.note(VALUE, value)
+    }
+}
+
+/// One Invalid, Denied or Failure on its way out of a helper.
+///
+/// ```
+/// use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
+///
+/// fn checked(path: &str) -> Result<&str, Refusal> {
+///     if path.starts_with('/') {
+///         return Err(codes::read_refused(path, "read", "root").into());
+///     }
+///     Ok(path)
+/// }
+///
+/// fn read(path: &str) -> Result<String, Refusal> {
+///     let path = checked(path)?;
+///     Err(codes::file_missing(path))?
+/// }
+///
+/// fn tool(rb: ReplyBuilder, path: &str) -> Reply {
+///     match read(path) {
+///         Ok(text) => rb.success(codes::read(path).value(text)),
+///         Err(refusal) => rb.refuse(refusal),
+///     }
+/// }
+/// ```
+pub struct Refusal(Box<Refused>);
+
+#[derive(Debug)]
+enum Refused {
+    Draft(Draft),
+    Code(CodeFault),
+}
+
+impl Refusal {
+    /// A code known only at run time, of any type but Success, with an object that has at least its message's fields.
+    pub fn dynamic(code: &str, fields: impl Serialize) -> Result<Self, CodeFault> {
+        let any = AnyCode::parse(code)?;
+        if any.reply_type().is_success() {
+            return Err(CodeFault::new(code, Fault::OtherType));
+        }
+        Ok(Self(Box::new(Refused::Draft(Draft::dynamic(any, to_value(&fields))?))))
+    }
+
+    /// The code its reply will have, unless its data cannot be shown.
+    pub fn code(&self) -> AnyCode {
+        match &*self.0 {
+            Refused::Draft(draft) => draft.code,
+            Refused::Code(_) => codes::CODE_MISUSED.any(),
+        }
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Filled<Invalid>> for Refusal {
+    fn from(filled: Filled<Invalid>) -> Self {
+        Self(Box::new(Refused::Draft(filled.draft)))
+    }
+}
+
+impl From<Filled<Denied>> for Refusal {
+    fn from(filled: Filled<Denied>) -> Self {
+        Self(Box::new(Refused::Draft(filled.draft)))
+    }
+}
+
+impl From<Filled<Failure>> for Refusal {
+    fn from(filled: Filled<Failure>) -> Self {
+        Self(Box::new(Refused::Draft(filled.draft)))
+    }
+}
+
+impl From<CodeFault> for Refusal {
+    fn from(fault: CodeFault) -> Self {
+        Self(Box::new(Refused::Code(fault)))
+    }
+}
+
+/// The outcome of one call: a code and its data. Type and message follow from them and are not stored.
+///
+/// It is neither made nor taken apart outside this crate:
+///
+/// ```
+/// # use cantrip_reply::{AnyCode, Reply};
+/// fn code(reply: Reply) -> AnyCode {
+///     reply.code()
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # use cantrip_reply::{AnyCode, Reply};
+/// fn code(reply: Reply) -> AnyCode {
+///     (Reply { code: reply.code(), data: Default::default() }).code()
+/// }
+/// ```
+///
+/// and not forgotten:
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+/// fn tool(rb: ReplyBuilder) {
+///     drop(rb.success(codes::gate_ok("echo")));
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use cantrip_reply::{Reply, ReplyBuilder, codes};
+/// fn tool(rb: ReplyBuilder) {
+///     rb.success(codes::gate_ok("echo"));
+/// }
+/// ```
+#[must_use = "a reply is the outcome of a call: return it"]
+#[derive(PartialEq)]
+pub struct Reply {
+    code: AnyCode,
+    data: Map<String, Value>,
+}
+
+impl Reply {
+    pub fn code(&self) -> AnyCode {
+        self.code
+    }
+
+    pub fn reply_type(&self) -> ReplyType {
+        self.code.reply_type()
+    }
+
+    /// What to do about it; none for a success.
+    pub fn advice(&self) -> Option<Advice> {
+        self.code.advice()
+    }
+
+    /// The message, for people only: nothing may branch on it.
+    pub fn message(&self) -> String {
+        message(self.code, &self.data)
+    }
+
+    /// The fields of the message in its order, then whatever else the tool told.
+    pub fn data(&self) -> &Map<String, Value> {
+        &self.data
+    }
+
+    /// What the gate gave, if it gave anything.
+    pub fn value(&self) -> Option<&Value> {
+        self.data.get(VALUE)
+    }
+
+    pub(crate) fn into_data(self) -> Map<String, Value> {
+        self.data
+    }
+}
+
+impl fmt::Debug for Reply {
+    /// Code and message: the further data of a success is not redacted, and what is debugged ends in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.code, self.message())
+    }
+}

@@ -1,0 +1,489 @@
+//! How does a call end in exactly one reply, whatever the tool does?
+//!
+//! By running inside the safety wrapper: nothing calls a tool without it. It makes the builder, turns a panic into an
+//! Error, measures, checks what the reply holds and how large it is, and writes one line to the log, also when the
+//! caller has gone away. Errors that travel up as `Result` through every caller were rejected: the first one that
+//! forgets to map them gives the caller prose, or a crash that reads like the caller's mistake.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use cantrip_canon::{IdSource, ManualClock, Redactor, Timestamp};
+//! # use cantrip_reply::{Call, Guard, codes};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let clock = Arc::new(ManualClock::starting(Timestamp::EPOCH));
+//! let guard = Guard::new(clock, Arc::new(IdSource::seeded(1)), Redactor::default());
+//! let guarded = guard.call(Call::surface("codes"), |rb| async { rb.success(codes::ok("codes")) }).await;
+//! assert_eq!(guarded.reply.code(), codes::OK);
+//! let broken = guard.call(Call::surface("codes"), |_| async { panic!("a bug") }).await;
+//! assert_eq!(broken.reply.code(), codes::CRASH);
+//! # }
+//! ```
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use cantrip_canon::{Clock, IdSource, Instant, Now, Redactor, RunId, Timestamp, TurnId};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::Instrument;
+
+use crate::builder::{Reply, ReplyBuilder};
+use crate::caught::{Caught, Panic, caught, install_hook};
+use crate::codes;
+use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::log::{self, Line, Place};
+use crate::trace::{Trace, TraceId};
+
+/// One call to be made: of what, for whom, within which limits.
+#[derive(Debug)]
+#[must_use = "a call is made by a Guard"]
+pub struct Call {
+    tool: Arc<str>,
+    /// None if the wrapper is to begin a new one.
+    trace: Option<Trace>,
+    place: Place,
+    bytes_max: usize,
+    time_max: Option<Duration>,
+}
+
+impl Call {
+    /// A request to a surface, or a predict: an outermost call, with a trace of its own.
+    pub fn surface(name: impl AsRef<str>) -> Self {
+        Self {
+            tool: name.as_ref().into(),
+            trace: None,
+            place: Place::default(),
+            bytes_max: REPLY_BYTES_MAX,
+            time_max: None,
+        }
+    }
+
+    /// A gate call inside another call, as the next number of its trace, with the limit of a gate.
+    pub fn gate(inside: &Trace, name: impl AsRef<str>) -> Self {
+        Self { trace: Some(inside.next()), bytes_max: GATE_RESULT_BYTES_MAX, ..Self::surface(name) }
+    }
+
+    /// The trace the request came with, if its `traceparent` is valid. A call inside another keeps that one's trace.
+    pub fn traceparent(mut self, header: Option<&str>) -> Self {
+        let given = header.and_then(TraceId::from_traceparent).map(Trace::root);
+        self.trace = self.trace.or(given);
+        self
+    }
+
+    pub fn run(mut self, run_id: RunId) -> Self {
+        self.place.run_id = Some(run_id);
+        self
+    }
+
+    pub fn turn(mut self, turn_id: TurnId) -> Self {
+        self.place.turn_id = Some(turn_id);
+        self
+    }
+
+    pub fn tool_call_id(mut self, id: impl Into<String>) -> Self {
+        self.place.tool_call_id = Some(id.into());
+        self
+    }
+
+    /// The most bytes its data may have as JSON; never more than [`REPLY_BYTES_MAX`].
+    pub fn bytes_max(mut self, bytes: usize) -> Self {
+        self.bytes_max = bytes.min(REPLY_BYTES_MAX);
+        self
+    }
+
+    /// The cap after which it is `MCP-SYS-E-005`; a ward's `timeout` is not this one.
+    pub fn time_max(mut self, limit: Duration) -> Self {
+        self.time_max = Some(limit);
+        self
+    }
+}
+
+/// When a call happened and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    trace_id: TraceId,
+    duration: Duration,
+    ended_at: Timestamp,
+}
+
+impl Meta {
+    pub fn trace_id(&self) -> TraceId {
+        self.trace_id
+    }
+
+    /// By the monotonic clock.
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// In whole milliseconds, rounded down.
+    pub fn duration_ms(&self) -> u64 {
+        u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The wall time at its end.
+    pub fn ended_at(&self) -> Timestamp {
+        self.ended_at
+    }
+}
+
+/// A reply that came through the wrapper.
+#[derive(Debug)]
+#[must_use = "a reply is the outcome of a call: return it"]
+pub struct Guarded {
+    pub reply: Reply,
+    pub meta: Meta,
+}
+
+/// The safety wrapper. Cheap to clone; one per process is enough.
+///
+/// * One reply: every call ends in exactly one, also after a panic or a fault of the wrapper itself.
+/// * One line: every call that was begun writes exactly one line `call` to the log, also if nobody waits for it.
+/// * The process and the next call live.
+#[derive(Clone)]
+pub struct Guard {
+    core: Arc<Core>,
+}
+
+struct Core {
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+    redactor: Arc<Redactor>,
+    /// How many calls that run on by themselves have not ended yet.
+    running: watch::Sender<usize>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("running", &*self.core.running.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// The first one of a process also keeps the panics of guarded calls from standard error; all others still go
+    /// to the hook that was there before.
+    pub fn new(clock: Arc<dyn Clock>, ids: Arc<IdSource>, redactor: Redactor) -> Self {
+        install_hook();
+        let (running, _) = watch::channel(0);
+        Self { core: Arc::new(Core { clock, ids, redactor: Arc::new(redactor), running }) }
+    }
+
+    /// What must not be shown, for those who make observations and pages.
+    pub fn redactor(&self) -> &Redactor {
+        &self.core.redactor
+    }
+
+    /// Calls a tool without effects: if the caller goes away, it is cancelled. Needs no executor unless it has a
+    /// [`Call::time_max`].
+    pub async fn call<F, R>(&self, call: Call, tool: F) -> Guarded
+    where
+        F: FnOnce(ReplyBuilder) -> R,
+        R: Future<Output = Reply>,
+    {
+        let (flight, rb) = self.begin(call, None);
+        let time_max = flight.time_max;
+        Running::new(flight, within(time_max, async move { Ok(tool(rb).await) })).await
+    }
+
+    /// Calls a tool with effects: if the caller goes away, it runs on to its end, settles what it must, and its line
+    /// says that it was abandoned. [`Guard::settled`] waits for such calls. Its time cap still ends it.
+    pub async fn call_with_effects<F, R>(&self, call: Call, tool: F) -> Guarded
+    where
+        F: FnOnce(ReplyBuilder) -> R + Send + 'static,
+        R: Future<Output = Reply> + Send + 'static,
+    {
+        self.run_on(call, |rb| async move { Ok(tool(rb).await) }).await
+    }
+
+    /// Calls a tool that blocks, off the executor. It runs on if the caller goes away: a thread cannot be cancelled.
+    /// For the same reason a time cap answers the caller but does not stop the work, whose own reply is then lost.
+    pub async fn call_blocking<F>(&self, call: Call, tool: F) -> Guarded
+    where
+        F: FnOnce(ReplyBuilder) -> Reply + Send + 'static,
+    {
+        self.run_on(call, |rb| async move {
+            match spawn_blocking(move || caught(|| tool(rb))).await {
+                Ok(ended) => ended,
+                Err(_) => Err(Panic::told("the executor ended before the tool did")),
+            }
+        })
+        .await
+    }
+
+    /// Returns when no call that runs on by itself is left; for a process that is about to end.
+    pub async fn settled(&self) {
+        // The sender lives as long as this wrapper, so waiting cannot fail.
+        let _ = self.core.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+
+    async fn run_on<F, R>(&self, call: Call, tool: F) -> Guarded
+    where
+        F: FnOnce(ReplyBuilder) -> R + Send + 'static,
+        R: Future<Output = Result<Reply, Panic>> + Send + 'static,
+    {
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let (flight, rb) = self.begin(call, Some(Arc::clone(&abandoned)));
+        let Ok(executor) = Handle::try_current() else {
+            return flight.land(Ended::Crashed(Panic::told("there is no executor to run the call on")));
+        };
+        let (time_max, watch) = (flight.time_max, flight.watch.clone());
+        let running = Running::new(flight, within(time_max, async move { tool(rb).await }));
+        let task = executor.spawn(running.in_current_span());
+        Waiting { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
+    }
+
+    fn begin(&self, call: Call, runs_on: Option<Arc<AtomicBool>>) -> (Flight, ReplyBuilder) {
+        let core = Arc::clone(&self.core);
+        let now = caught(|| core.clock.now()).ok();
+        let trace = call.trace.unwrap_or_else(|| {
+            let fresh = now.and_then(|now| caught(|| core.ids.next_bits(now.wall)).ok());
+            Trace::root(TraceId::from_bits(fresh.unwrap_or_else(unordered_bits)))
+        });
+        let builder = ReplyBuilder::new(Arc::clone(&call.tool), trace.clone(), Arc::clone(&core.redactor));
+        let flight = Flight {
+            tool: call.tool,
+            place: call.place,
+            bytes_max: call.bytes_max,
+            time_max: call.time_max,
+            watch: Watch { trace, started: now.map(|now| now.monotonic) },
+            running: runs_on.map(|abandoned| Runs::on(Arc::clone(&core), abandoned)),
+            core,
+        };
+        (flight, builder)
+    }
+}
+
+/// Bits for a call whose clock or id source failed; it still needs a name in the log.
+fn unordered_bits() -> u128 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    u128::from(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// How a call came to its end.
+enum Ended {
+    Replied(Reply),
+    TimedOut(Duration),
+    Crashed(Panic),
+}
+
+async fn within<R>(limit: Option<Duration>, tool: R) -> Ended
+where
+    R: Future<Output = Result<Reply, Panic>>,
+{
+    let ended = match limit {
+        None => tool.await,
+        Some(limit) => match tokio::time::timeout(limit, tool).await {
+            Ok(ended) => ended,
+            Err(_) => return Ended::TimedOut(limit),
+        },
+    };
+    match ended {
+        Ok(reply) => Ended::Replied(reply),
+        Err(panic) => Ended::Crashed(panic),
+    }
+}
+
+/// What is needed to say when a call happened.
+#[derive(Debug, Clone)]
+struct Watch {
+    trace: Trace,
+    /// None if the clock failed.
+    started: Option<Instant>,
+}
+
+impl Watch {
+    fn meta(&self, clock: &dyn Clock) -> Meta {
+        let now = caught(|| clock.now()).ok();
+        let duration = match (now, self.started) {
+            (Some(Now { monotonic, wall: _ }), Some(started)) => monotonic.since(started),
+            (Some(_), None) | (None, _) => Duration::ZERO,
+        };
+        Meta { trace_id: self.trace.id(), duration, ended_at: now.map_or(Timestamp::EPOCH, |now| now.wall) }
+    }
+}
+
+/// Counts one call that runs on by itself, until it is dropped.
+struct Runs {
+    core: Arc<Core>,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Runs {
+    fn on(core: Arc<Core>, abandoned: Arc<AtomicBool>) -> Self {
+        core.running.send_modify(|running| *running += 1);
+        Self { core, abandoned }
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.core.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// A call between its begin and its end.
+struct Flight {
+    core: Arc<Core>,
+    tool: Arc<str>,
+    place: Place,
+    bytes_max: usize,
+    time_max: Option<Duration>,
+    watch: Watch,
+    /// None for a call that is cancelled when its caller goes away.
+    running: Option<Runs>,
+}
+
+impl Flight {
+    /// The one end of a call: its reply, and its line in the log.
+    fn land(self, ended: Ended) -> Guarded {
+        let abandoned = self.running.as_ref().is_some_and(|runs| runs.abandoned.load(Ordering::Acquire));
+        let reply = match caught(|| self.settle(ended)) {
+            Ok(reply) => reply,
+            Err(panic) => self.crash(&panic),
+        };
+        self.told(reply, abandoned)
+    }
+
+    /// The end of a call that was dropped before its tool came to one.
+    fn abandon(self, disposed: Result<(), Panic>) {
+        if let Err(panic) = &disposed {
+            log::panic(self.watch.trace.id(), panic, &self.core.redactor);
+        }
+        let (reply, abandoned) = match &self.running {
+            None => (caught(|| self.builder().denied(codes::ended_from_outside("caller", "cancelled"))), true),
+            // Only its executor drops a call that is to run on, and that is nobody's decision.
+            Some(runs) => (Ok(self.builder().error(codes::crash())), runs.abandoned.load(Ordering::Acquire)),
+        };
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(panic) => self.crash(&panic),
+        };
+        let _ = self.told(reply, abandoned);
+    }
+
+    fn settle(&self, ended: Ended) -> Reply {
+        match ended {
+            Ended::Replied(reply) => {
+                let bytes = written_bytes(&reply);
+                if bytes <= self.bytes_max {
+                    return reply;
+                }
+                let of = serde_json::json!({ "of": reply.code() });
+                self.builder().error(codes::too_large(&*self.tool, bytes, self.bytes_max).data(of))
+            }
+            Ended::TimedOut(limit) => {
+                let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+                self.builder().error(codes::timed_out(&*self.tool, limit_ms))
+            }
+            Ended::Crashed(panic) => self.crash(&panic),
+        }
+    }
+
+    fn crash(&self, panic: &Panic) -> Reply {
+        log::panic(self.watch.trace.id(), panic, &self.core.redactor);
+        self.builder().error(codes::crash())
+    }
+
+    fn told(self, reply: Reply, abandoned: bool) -> Guarded {
+        let meta = self.watch.meta(&*self.core.clock);
+        let line =
+            Line { trace_id: meta.trace_id, tool: &self.tool, place: &self.place, duration: meta.duration, abandoned };
+        log::call(&line, &reply, &self.core.redactor);
+        Guarded { reply, meta }
+    }
+
+    /// The wrapper's own; the tool's is gone with the tool.
+    fn builder(&self) -> ReplyBuilder {
+        ReplyBuilder::new(Arc::clone(&self.tool), self.watch.trace.clone(), Arc::clone(&self.core.redactor))
+    }
+}
+
+fn written_bytes(reply: &Reply) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, reply.data()).expect("JSON values serialise, and counting does not fail");
+    count.0
+}
+
+/// A tool under way, on whichever task polls it.
+struct Running<R: Future<Output = Ended>> {
+    tool: Caught<R>,
+    /// None once it has landed.
+    flight: Option<Flight>,
+}
+
+impl<R: Future<Output = Ended>> Running<R> {
+    fn new(flight: Flight, tool: R) -> Self {
+        Self { tool: Caught::new(tool), flight: Some(flight) }
+    }
+}
+
+impl<R: Future<Output = Ended>> Future for Running<R> {
+    type Output = Guarded;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Guarded> {
+        let ended = match ready!(self.tool.poll(context)) {
+            Ok(ended) => ended,
+            Err(panic) => Ended::Crashed(panic),
+        };
+        match self.flight.take() {
+            Some(flight) => Poll::Ready(flight.land(ended)),
+            None => unreachable!("a future is not polled after its end"),
+        }
+    }
+}
+
+impl<R: Future<Output = Ended>> Drop for Running<R> {
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            flight.abandon(self.tool.dispose());
+        }
+    }
+}
+
+/// The caller's side of a call that runs on by itself.
+struct Waiting {
+    task: JoinHandle<Guarded>,
+    core: Arc<Core>,
+    watch: Watch,
+    abandoned: Arc<AtomicBool>,
+    answered: bool,
+}
+
+impl Future for Waiting {
+    type Output = Guarded;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Guarded> {
+        let joined = ready!(Pin::new(&mut self.task).poll(context));
+        self.answered = true;
+        Poll::Ready(joined.unwrap_or_else(|_| {
+            // The executor is ending and dropped the task, which wrote its own line.
+            let redactor = Arc::clone(&self.core.redactor);
+            let builder = ReplyBuilder::new("".into(), self.watch.trace.clone(), redactor);
+            Guarded { reply: builder.error(codes::crash()), meta: self.watch.meta(&*self.core.clock) }
+        }))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.abandoned.store(true, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What does the log say about a call?
+//!
+//! One line with the message `call` and no data; at debug the names of the first data keys; on a panic its text, place
+//! and backtrace, redacted. Whatever the subscriber does, the call goes on: logging that can fail a call was rejected,
+//! because the effect has already taken place when the line is written.
+
+use std::time::Duration;
+
+use cantrip_canon::{Redactor, RunId, TurnId};
+use tracing::{Level, enabled, event, field};
+
+use crate::builder::Reply;
+use crate::caught::{Panic, caught};
+use crate::code::ReplyType;
+use crate::limits::{LOGGED_KEYS_MAX, LOGGED_NAME_CHARS_MAX, PANIC_BACKTRACE_BYTES_MAX, PANIC_TEXT_BYTES_MAX};
+use crate::message::{cut, one_line};
+use crate::trace::TraceId;
+
+/// The target of every line written here.
+const TARGET: &str = "cantrip::call";
+
+/// Where a call belongs, as far as its caller knows.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) turn_id: Option<TurnId>,
+    pub(crate) tool_call_id: Option<String>,
+}
+
+/// All that a line tells beside the reply.
+pub(crate) struct Line<'a> {
+    pub(crate) trace_id: TraceId,
+    pub(crate) tool: &'a str,
+    pub(crate) place: &'a Place,
+    pub(crate) duration: Duration,
+    pub(crate) abandoned: bool,
+}
+
+/// Writes the line of a call.
+pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
+    // A subscriber that panics has already been asked; there is nobody left to tell.
+    let _ = caught(|| {
+        let tool = name(line.tool, redactor);
+        let tool_call_id = line.place.tool_call_id.as_deref().map(|id| name(id, redactor));
+        macro_rules! write_at {
+            ($level:expr) => {
+                event!(
+                    target: TARGET,
+                    $level,
+                    trace_id = %line.trace_id,
+                    tool = tool.as_str(),
+                    "type" = reply.reply_type().as_str(),
+                    code = reply.code().as_str(),
+                    duration_us = u64::try_from(line.duration.as_micros()).unwrap_or(u64::MAX),
+                    run_id = line.place.run_id.map(field::display),
+                    turn_id = line.place.turn_id.map(field::display),
+                    tool_call_id = tool_call_id.as_deref(),
+                    abandoned = line.abandoned.then_some(true),
+                    "call"
+                )
+            };
+        }
+        match reply.reply_type() {
+            ReplyType::Success => write_at!(Level::INFO),
+            ReplyType::Invalid | ReplyType::Denied => write_at!(Level::WARN),
+            ReplyType::Failure => write_at!(Level::ERROR),
+        }
+        if enabled!(target: TARGET, Level::DEBUG) {
+            let keys: Vec<_> = reply.data().keys().take(LOGGED_KEYS_MAX).map(|key| name(key, redactor)).collect();
+            event!(target: TARGET, Level::DEBUG, trace_id = %line.trace_id, keys = ?keys, "call data");
+        }
+    });
+}
+
+/// Writes what is known of a panic, which no reply tells.
+pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
+    let _ = caught(|| {
+        // Redacted before it is cut: half a secret at the edge would not be found.
+        let text = redactor.text(&panic.text);
+        let backtrace = redactor.text(&panic.backtrace);
+        event!(
+            target: TARGET,
+            Level::ERROR,
+            trace_id = %trace_id,
+            text = cut(&text, PANIC_TEXT_BYTES_MAX),
+            place = panic.place.as_str(),
+            backtrace = cut(&backtrace, PANIC_BACKTRACE_BYTES_MAX),
+            "panic"
+        );
+    });
+}
+
+/// A name that may come from a model, fit for a line of a log.
+fn name(text: &str, redactor: &Redactor) -> String {
+    redactor.text(&one_line(&redactor.text(text))).chars().take(LOGGED_NAME_CHARS_MAX).collect()
+}

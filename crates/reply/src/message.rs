@@ -1,0 +1,84 @@
+//! What does a person read?
+//!
+//! A message is the template of its code filled from data, made anew each time it is asked for. A stored message was
+//! rejected: it would be a second truth beside code and data, and someone would branch on it.
+
+use std::borrow::Cow;
+
+use cantrip_canon::Money;
+use serde_json::{Map, Value};
+
+use crate::code::AnyCode;
+use crate::codes;
+use crate::limits::{MESSAGE_FIELD_CHARS_MAX, VERIFY_RULE_CHARS_MAX};
+
+/// The message of this code with these data, whose fields are already redacted.
+pub(crate) fn message(code: AnyCode, data: &Map<String, Value>) -> String {
+    let row = code.row();
+    let mut text = String::with_capacity(row.message.len() + 64);
+    let mut rest = row.message;
+    // The braces of a template are paired and hold its fields: a row without that does not build.
+    while let Some((before, from_field)) = rest.split_once('{') {
+        let Some((field, after)) = from_field.split_once('}') else { break };
+        text.push_str(before);
+        if let Some(value) = data.get(field) {
+            text.extend(shown(value).chars().take(chars_max(code, field)));
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+fn chars_max(code: AnyCode, field: &str) -> usize {
+    if code == codes::DONE_MALFORMED && field == "rule" { VERIFY_RULE_CHARS_MAX } else { MESSAGE_FIELD_CHARS_MAX }
+}
+
+/// A field's value on one line, without the full stop that the sentence around it brings.
+fn shown(value: &Value) -> String {
+    let text = written(value);
+    let mut line = one_line(&text).into_owned();
+    if line.ends_with('.') {
+        line.pop();
+    }
+    line
+}
+
+fn written(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Array(items) => Cow::Owned(items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::Object(_) => match serde_json::from_value::<Money>(value.clone()) {
+            Ok(money) => Cow::Owned(money.to_string()),
+            Err(_) => Cow::Owned(value.to_string()),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
+    }
+}
+
+/// The text without control characters. Line ends and tabs between words leave one space, or the words would melt
+/// into one; at the end they leave nothing.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::with_capacity(text.len());
+    let mut apart = false;
+    for char in text.chars() {
+        if !char.is_control() {
+            if apart && !line.is_empty() && !line.ends_with(' ') && char != ' ' {
+                line.push(' ');
+            }
+            apart = false;
+            line.push(char);
+        } else if char.is_whitespace() {
+            apart = true;
+        }
+    }
+    Cow::Owned(line)
+}
+
+/// The longest beginning of `text` that has at most so many bytes and cuts no character.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}

@@ -1,0 +1,435 @@
+//! Which outcomes are there?
+//!
+//! One table, and everything else comes from it: the typed constants and functions in [`codes`], the keys, the list
+//! that `cantrip codes` prints and the page in the documentation. Codes kept beside the gates that use them were
+//! rejected: nobody could see that two of them mean the same, and numbers would be given twice.
+//!
+//! A code is never reused, renumbered, or given another type, key or advice; adding one raises the minor version.
+
+use serde::Serialize;
+
+use crate::check::{Entry, TableFault, first_fault};
+use crate::code::{Advice, AnyCode, Area, Layer, Parts, ReplyType};
+
+/// Raised by every added code: the minor part; the major part would mean another grammar.
+pub const VERSION: &str = "1.0";
+
+/// What the registry says about one code.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CodeRow {
+    pub code: &'static str,
+    /// Unique, the constant's name in small letters.
+    pub key: &'static str,
+    pub layer: Layer,
+    pub area: Area,
+    #[serde(rename = "type")]
+    pub reply_type: ReplyType,
+    /// The message, with its fields in braces.
+    pub message: &'static str,
+    /// The fields of the message, in its order; `data` always has them.
+    pub fields: &'static [&'static str],
+    pub when: &'static str,
+    /// None for a success.
+    pub retry: Option<Advice>,
+}
+
+/// The whole registry, as `cantrip codes --json` shows it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Registry {
+    pub version: &'static str,
+    pub codes: &'static [CodeRow],
+}
+
+/// The registry: there is one.
+pub const fn registry() -> Registry {
+    Registry { version: VERSION, codes: ROWS }
+}
+
+/// The code with this key.
+pub fn by_key(key: &str) -> Option<AnyCode> {
+    AnyCode::all().find(|code| code.row().key == key)
+}
+
+pub use crate::page::markdown;
+
+pub(crate) const ROWS: &[CodeRow] = &rows();
+
+const fn rows() -> [CodeRow; ENTRIES.len()] {
+    match first_fault(ENTRIES) {
+        None => {}
+        Some(TableFault::Grammar) => panic!("a code breaks the grammar, or its layer may not answer with its type"),
+        Some(TableFault::OtherType) => panic!("the type beside a code is not the one in it"),
+        Some(TableFault::Key) => panic!("a key is not snake_case"),
+        Some(TableFault::Constant) => panic!("a constant is not named as its key"),
+        Some(TableFault::Fields) => panic!("a code's fields are not those of its message, each once, in snake_case"),
+        Some(TableFault::Message) => panic!("a message is empty, not plain text, or ends in a full stop"),
+        Some(TableFault::When) => panic!("a row does not say when, or not in plain text"),
+        Some(TableFault::Advice) => panic!("a success has advice, or another type has none"),
+        Some(TableFault::CodeTwice) => panic!("a code stands twice"),
+        Some(TableFault::KeyTwice) => panic!("a key stands twice"),
+        Some(TableFault::Gap) => panic!("the numbers of a layer, area and type have a gap"),
+    }
+    let mut rows = [row(&ENTRIES[0]); ENTRIES.len()];
+    let mut at = 0;
+    while at < ENTRIES.len() {
+        rows[at] = row(&ENTRIES[at]);
+        at += 1;
+    }
+    rows
+}
+
+const fn row(entry: &Entry) -> CodeRow {
+    let Ok(Parts { layer, area, reply_type, number: _ }) = Parts::of(entry.code.as_bytes()) else {
+        panic!("the table was found to be sound")
+    };
+    let Entry { code, key, message, fields, when, advice, .. } = *entry;
+    CodeRow { code, key, layer, area, reply_type, message, fields, when, retry: advice }
+}
+
+macro_rules! advice {
+    (-) => {
+        None
+    };
+    ($advice:ident) => {
+        Some(Advice::$advice)
+    };
+}
+
+/// Each row: code, type, constant, key with the fields of the message, advice, message, when.
+macro_rules! registry {
+    ($(
+        $code:literal $outcome:ident $constant:ident $key:ident($($field:ident),*) $advice:tt
+            $message:literal
+            $when:literal;
+    )+) => {
+        const ENTRIES: &[Entry] = &[$(Entry {
+            code: $code,
+            reply_type: ReplyType::$outcome,
+            constant: stringify!($constant),
+            key: stringify!($key),
+            fields: &[$(stringify!($field)),*],
+            advice: advice!($advice),
+            message: $message,
+            when: $when,
+        }),+];
+
+        /// The codes: for each a constant, and a function that fills its message.
+        ///
+        /// A field takes whatever serialises: text, numbers, money, ids, JSON. What must not be shown, such as a
+        /// secret, does not serialise and so cannot be a field.
+        ///
+        /// ```
+        /// use cantrip_reply::{Reply, ReplyBuilder, codes};
+        ///
+        /// fn open(rb: ReplyBuilder, path: &str) -> Reply {
+        ///     rb.invalid(codes::file_missing(path))
+        /// }
+        /// ```
+        ///
+        /// A missing field does not compile:
+        ///
+        /// ```compile_fail,E0061
+        /// use cantrip_reply::{Reply, ReplyBuilder, codes};
+        ///
+        /// fn open(rb: ReplyBuilder, path: &str) -> Reply {
+        ///     rb.invalid(codes::file_missing())
+        /// }
+        /// ```
+        pub mod codes {
+            use cantrip_canon::json::to_value;
+            use serde::Serialize;
+
+            use crate::builder::Filled;
+            use crate::code::{Code, Denied, Failure, Invalid, Success};
+
+            $(
+                #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
+                pub const $constant: Code<$outcome> = Code::registered($code);
+
+                #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
+                pub fn $key($($field: impl Serialize),*) -> Filled<$outcome> {
+                    Filled::of($constant, [$((stringify!($field), to_value(&$field))),*])
+                }
+            )+
+        }
+    };
+}
+
+registry! {
+    "WA-RES-I-001" Invalid GATE_UNKNOWN gate_unknown(gate) FixAndRetry
+        "gate not available: {gate} is not in this circle"
+        "a gate was called that this circle never had; data `nearest` has the closest name";
+    "WA-RES-I-002" Invalid NOT_FOUND not_found(kind, id) FixAndRetry
+        "{kind} {id} not found"
+        "no turn, entity, loom, run, receipt, report, approval, reservation, crystal, route, method or command has this name (a thread goes by its turn or entity); or a short id fits several, then data `matches` is above 1";
+    "WA-RES-I-003" Invalid TARGET_UNUSABLE target_unusable(target, rule) FixAndRetry
+        "{target} cannot be used here: {rule}"
+        "a malformed path, a folder where a file is needed, bytes that are no text, a range past the end, no parent folder; a URL that is not http(s) or whose host does not resolve; a gate called as a tool in a code medium";
+    "WA-READ-S-001" Success READ read(what) -
+        "read {what}"
+        "anything was read: the gates read, list, search, loom and fetch, each `ls` and `show`, an export, a diff, a preview";
+    "WA-READ-I-001" Invalid FILE_MISSING file_missing(path) FixAndRetry
+        "{path} does not exist"
+        "the file is not there; said only once reading it was found to be allowed";
+    "WA-READ-I-002" Invalid CURSOR_STALE cursor_stale(cursor, oldest) FixAndRetry
+        "cursor {cursor} is older than {oldest}, the oldest kept"
+        "a cursor of a page or of events points to what is no longer kept";
+    "WA-READ-I-003" Invalid CURSOR_INVALID cursor_invalid(cursor, rule) FixAndRetry
+        "cursor {cursor} is none of this run: {rule}"
+        "a cursor is not a number or lies ahead of the newest, or two were given that differ";
+    "WA-WRITE-I-001" Invalid EDIT_MISMATCH edit_mismatch(count, path, wanted) FixAndRetry
+        "the text to replace occurs {count} times in {path}, wanted {wanted}"
+        "the gate edit did not find its text as often as it was told to";
+    "WA-IO-E-001" Failure IO_FAILED io_failed(operation, path, cause) Stop
+        "{operation} on {path} failed: {cause}"
+        "the operating system failed under a file gate";
+    "WA-PARSE-I-001" Invalid UNPARSABLE unparsable(subject, position, detail) FixAndRetry
+        "{subject} cannot be parsed at {position}: {detail}"
+        "gate arguments, a body over HTTP or JSON-RPC, a spell, a script, an imported line or a pattern is not well-formed";
+    "WA-PARSE-I-002" Invalid CODE_SYNTAX code_syntax(medium, line, detail) FixAndRetry
+        "{medium} syntax error at line {line}: {detail}"
+        "the code an entity wrote does not compile";
+    "WA-VAL-I-001" Invalid SCHEMA schema(subject, path, rule) FixAndRetry
+        "{subject} does not fit its schema at {path}: {rule}"
+        "gate arguments, a body or query parameters break their schema; `path` is a JSON Pointer";
+    "WA-VAL-I-002" Invalid DONE_MALFORMED done_malformed(rule) FixAndRetry
+        "done was not accepted: {rule}"
+        "done came without an answer, with several, or with one against `answer_schema` (data `violations`), or the verifier failed, then `rule` is its output; nothing ends by it";
+    "WA-VAL-I-003" Invalid LIMIT limit(what, actual, limit) FixAndRetry
+        "{what} is {actual}, the limit is {limit}"
+        "a batch of more than 50, a body too large, too deep or too long; a dataset too small, then the limit is the least";
+    "WA-EXEC-S-001" Success GATE_OK gate_ok(gate) -
+        "{gate} done"
+        "code ran to its end, done or echo, a person answered `ask_human`, a shell command ended with whatever status, an external gate answered";
+    "WA-EXEC-I-001" Invalid CODE_THREW code_threw(error, line) FixAndRetry
+        "{error} at line {line}"
+        "the code of an entity threw and did not catch it";
+    "WA-EXEC-I-002" Invalid GATE_REPORTED gate_reported(gate, detail) FixAndRetry
+        "{gate} reported: {detail}"
+        "a gate from outside says that the request was wrong: an MCP tool with `isError`, a command that answers an error object, an HTTP 4xx; a gate with `on_error = \"error\"` answers MCP-EXEC-E-001 instead";
+    "WA-LOG-S-001" Success VERIFIED verified(what, count) -
+        "{what} verified, {count} records"
+        "a replay of a thread or policy was identical; a loom, receipts or spend were verified";
+    "WA-LOG-I-001" Invalid APPEND_ONLY append_only(operation) Stop
+        "loom is append-only: {operation} refused"
+        "someone asked to delete or change a record";
+    "WA-LOG-I-002" Invalid NOT_RESTORABLE not_restorable(medium, turn) FixAndRetry
+        "the {medium} environment at turn {turn} is not restorable; ask for environment: fresh"
+        "a fork of a shell or browser asked for its environment";
+    "WA-LOG-E-001" Failure REPLAY_DIVERGED replay_diverged(turn, call) Stop
+        "replay differs at turn {turn}, call {call}"
+        "`loom replay` met something else than was recorded; data has its `kind` and both sides";
+    "WA-CFG-I-001" Invalid CONFIG_INVALID config_invalid(file, key, rule) FixAndRetry
+        "{file}: {key}: {rule}"
+        "a spell, a signature, the environment or `--store` says what cannot be, a feature is not in this build, or an address beyond loopback is to be bound without a token";
+    "WA-CFG-I-002" Invalid CREDENTIALS_MISSING credentials_missing(provider, variable) FixAndRetry
+        "no key for {provider}: set {variable}"
+        "a provider's key is not set; found before any request is sent";
+
+    "EN-SYS-E-001" Failure POLICY_FAILED policy_failed(subject) Stop
+        "the decision on {subject} could not be made"
+        "a ward or the policy evaluator itself failed; nothing is executed";
+    "EN-VIS-D-001" Denied GATE_REMOVED gate_removed(gate, ward) AskScope
+        "gate not available: {gate} is removed by ward {ward}"
+        "`remove_gate` took it away, or `max_depth` is 0 and it is a `call_agent` gate";
+    "EN-READ-D-001" Denied READ_REFUSED read_refused(target, gate, rule) AskScope
+        "{target} is outside what {gate} may read: {rule}"
+        "by rule `root` or `restrict`, or `not_own` for the gate loom";
+    "EN-WRITE-S-001" Success WRITTEN written(bytes, path) -
+        "wrote {bytes} bytes to {path}"
+        "the gates write and edit changed a file";
+    "EN-WRITE-D-001" Denied WRITE_REFUSED write_refused(path, gate, rule) AskScope
+        "{path} is outside what {gate} may write: {rule}"
+        "by rule `root`, `restrict` or `read_only`";
+    "EN-IO-D-001" Denied ADDRESS_REFUSED address_refused(host, reason) AskScope
+        "{host} may not be reached: {reason}"
+        "fetch, an HTTP gate or the browser; by reason `private_address` (loopback and link-local too), `metadata_endpoint`, `host_not_allowed`, `method_not_allowed`, `dns_pin_mismatch`, `redirect_limit_exceeded`, `redirect_missing_location` or `redirect_invalid_location`";
+    "EN-CFG-D-001" Denied PRICE_UNKNOWN price_unknown(model, limit) AskScope
+        "{model} has no price, so {limit} cannot be kept"
+        "a predict or a child met a model without a price under a limit of money, at run time";
+    "EN-GATE-D-001" Denied CALLS_SPENT calls_spent(limit, span) Wait
+        "the {limit} calls of this {span} are used up"
+        "`max_gate_calls` of an utterance, or the sub-calls of an `rlm_lite.v1` predict";
+    "EN-GATE-D-002" Denied CANNOT_GRANT cannot_grant(gate) AskScope
+        "cannot grant gate {gate}: the parent does not hold it"
+        "a child was to get more than its parent has";
+    "EN-GATE-D-003" Denied APPROVAL_REFUSED approval_refused(actor, subject, reason) AskScope
+        "{actor} refused {subject}: {reason}"
+        "a person said no: under `require_approval`, ward `trifecta`, mode `interactive`, or above the threshold";
+    "EN-GATE-D-004" Denied NO_DECISION no_decision(subject, seconds) AskScope
+        "nobody decided on {subject} within {seconds} s"
+        "an approval or a question to a person expired";
+    "EN-GATE-D-005" Denied TRIFECTA trifecta(gate) AskScope
+        "{gate} would join private data, untrusted content and a way out"
+        "the call completes the three under ward `trifecta` and nobody can be asked; data `touched` has what was met before";
+    "EN-GATE-D-006" Denied NOT_AUTHORIZED not_authorized(subject, reason) AskScope
+        "no authorization covers {subject}: {reason}"
+        "there is none, or it is of another owner or scope, of mode `deny`, the policy says deny, or the gate, provider, model or currency is not allowed";
+    "EN-GATE-D-007" Denied BUDGET_SPENT budget_spent(needed, remaining, authorization) AskScope
+        "{needed} is more than the {remaining} left of {authorization}"
+        "the total of the authorization or the cap of the tree's root would be passed";
+    "EN-GATE-D-008" Denied PER_CALL per_call(needed, limit) AskScope
+        "{needed} is more than {limit} for one call"
+        "the cap for a single call would be passed";
+    "EN-GATE-D-009" Denied PER_DAY per_day(needed, limit) Wait
+        "{needed} would pass {limit} for the day"
+        "the cap for a day would be passed; data `resets_at` says when the next one starts";
+    "EN-GATE-D-010" Denied EXPIRED expired(authorization, at) AskScope
+        "authorization {authorization} expired at {at}"
+        "money was to be reserved after the end of its authorization";
+    "EN-GATE-D-011" Denied REVOKED revoked(authorization, at) AskScope
+        "authorization {authorization} was revoked at {at}"
+        "money was to be reserved after its authorization was taken back";
+    "EN-GATE-D-012" Denied RECONCILE_FIRST reconcile_first(reservation) Stop
+        "{reservation} of an earlier attempt is not reconciled"
+        "the same call came again while the money of the first is `reconcile_required`";
+    "EN-EXEC-D-001" Denied WARD_REACHED ward_reached(ward, limit) AskScope
+        "ward {ward} ended the cast at {limit}"
+        "`max_turns`, `timeout`, `max_tokens` or `max_cost`; also what a gate or code answers that it interrupts, and a predict that came to no answer (`no_answer`)";
+    "EN-EXEC-D-002" Denied LOOP_DETECTED loop_detected(pattern, count) Stop
+        "the same {pattern} came {count} times"
+        "ward `loop_detected` saw the same again and again, or two taking turns";
+    "EN-EXEC-D-003" Denied ENDED_FROM_OUTSIDE ended_from_outside(actor, reason) Stop
+        "ended by {actor}: {reason}"
+        "by reason `cancelled` or `parent_terminated`";
+    "EN-LOG-E-001" Failure LEDGER_BROKEN ledger_broken(authorization, detail) Stop
+        "the ledger of {authorization} does not add up: {detail}"
+        "found when settling or by `spend verify`; data has both numbers";
+
+    "CT-GATE-S-001" Success TERMINATED terminated(entity) -
+        "{entity} finished"
+        "a cast ended by done or by text; data `answer`";
+    "CT-GATE-S-002" Success CREATED created(kind, id) -
+        "{kind} {id} created"
+        "a run, entity, fork, authorization, signature, artifact, pointer, dataset, job or import came to be; data `state` and `replayed`";
+    "CT-GATE-S-003" Success CHANGED changed(kind, id, state) -
+        "{kind} {id} is now {state}"
+        "cancelled, approved or refused, revoked, reconciled, rewarded, disposed, or a pointer was set, put on canary, promoted or rolled back";
+    "CT-GATE-I-001" Invalid CONTRACT_INVALID contract_invalid(fault) FixAndRetry
+        "{fault}"
+        "a cantrip lacks its crystal, circle, done gate, truncation ward, one medium or intent, doubles a gate, has an unusable schema or an unknown ward, or a crystal without a price under `max_cost`; the message has the first fault, data has all";
+    "CT-GATE-I-002" Invalid IMMUTABLE immutable(kind) FixAndRetry
+        "{kind} is immutable"
+        "the call was to change, or an artifact, a signature's version, an import id or an idempotency key came again with other content";
+    "CT-GATE-I-003" Invalid WRONG_STATE wrong_state(kind, id, state, operation, wanted) FixAndRetry
+        "{kind} {id} is {state}; {operation} needs {wanted}"
+        "a run that ended, a reservation that is settled, an entity that is disposed, an open turn to fork, an expired trace, a pointer with nothing to roll back to";
+    "CT-GATE-I-004" Invalid BUSY busy(kind, id, holder) Wait
+        "{kind} {id} is held by {holder}"
+        "a second send during a cast, the lease of a live owner, the same idempotency key in flight";
+    "CT-GATE-I-005" Invalid VERSION_CONFLICT version_conflict(kind, id, actual, expected) FixAndRetry
+        "{kind} {id} is at version {actual}, not {expected}"
+        "a pointer was to change that someone else changed first";
+    "CT-GATE-I-006" Invalid PROMOTE_GATE promote_gate(artifact, failed) FixAndRetry
+        "{artifact} does not pass the promote gate: {failed}"
+        "an artifact was to be promoted too early; data `failed` has every condition not met";
+    "CT-GATE-E-001" Failure LEASE_LOST lease_lost(run, actual, held) Stop
+        "run {run} belongs to epoch {actual}, this worker holds {held}"
+        "an append came from a worker that lost its lease; it drops the run";
+    "CT-RES-I-001" Invalid CONTRACT_UNKNOWN contract_unknown(kind, id) FixAndRetry
+        "{kind} {id} is not registered"
+        "no such signature or artifact, or the signature has no pointer";
+    "CT-VAL-I-001" Invalid INPUT_SCHEMA input_schema(signature, path, rule) FixAndRetry
+        "input of {signature} does not fit at {path}: {rule}"
+        "the input of a predict breaks its signature's schema";
+    "CT-VAL-I-002" Invalid ARTIFACT_INCOMPATIBLE artifact_incompatible(artifact, signature, fault) FixAndRetry
+        "{artifact} does not fit {signature}: {fault}"
+        "a hash of schema, prompt or program is missing or unequal (data `key` and both values), or the strategy is not supported";
+    "CT-VAL-E-001" Failure OUTPUT_SCHEMA output_schema(signature, path, attempts) Stop
+        "output of {signature} does not fit at {path} after {attempts} attempts"
+        "the model never met the schema";
+    "CT-EXEC-S-001" Success PREDICTED predicted(signature) -
+        "{signature} answered"
+        "a predict; data `output`, `receipt_id`, `thread_id`, `replayed`";
+    "CT-EXEC-E-001" Failure JOB_FAILED job_failed(job, cause) Stop
+        "{job} failed: {cause}"
+        "a compile, an eval, an export or a conformance run";
+
+    "MCP-SYS-S-001" Success OK ok(what) -
+        "{what} ok"
+        "health, doctor, codes, a migration, conformance";
+    "MCP-SYS-E-001" Failure CRASH crash() Stop
+        "unexpected failure"
+        "a panic or a fault nobody handled; only the log has the detail";
+    "MCP-SYS-E-002" Failure NOT_SERIALISABLE not_serialisable(tool) Stop
+        "the reply of {tool} is not JSON"
+        "data held a NaN or a key that is no string; data `of` is the code the reply would have had";
+    "MCP-SYS-E-003" Failure TOO_LARGE too_large(tool, bytes, limit) Stop
+        "the reply of {tool} has {bytes} bytes, the limit is {limit}"
+        "the effect, if any, took place; data `of` is the code the reply would have had";
+    "MCP-SYS-E-004" Failure CODE_MISUSED code_misused(tool, code, fault) Stop
+        "{tool} used {code}: {fault}"
+        "a code known only at run time is not registered, of another type or not filled, or data has a key that none may have";
+    "MCP-SYS-E-005" Failure TIMED_OUT timed_out(name, limit_ms) Wait
+        "{name} did not finish within {limit_ms} ms"
+        "the cap of a gate, of a call to a provider or of a request; the ward `timeout` is EN-EXEC-D-001";
+    "MCP-SYS-E-006" Failure OVERLOADED overloaded(cause) Wait
+        "not accepting work: {cause}"
+        "the queue is full, or the process is shutting down";
+    "MCP-GATE-I-001" Invalid UNAUTHENTICATED unauthenticated() FixAndRetry
+        "a valid bearer token is needed"
+        "a request over HTTP from beyond loopback came without one";
+    "MCP-IO-E-001" Failure UNREACHABLE unreachable(peer, cause) Wait
+        "{peer} cannot be reached: {cause}"
+        "the network, or a 5xx after retries: fetch, an external gate, an MCP server, a provider, the store of traces";
+    "MCP-IO-E-002" Failure RATE_LIMITED rate_limited(model, attempts) Wait
+        "{model} is rate limited after {attempts} attempts"
+        "still 429 after retries; data `retry_after_ms`";
+    "MCP-IO-E-003" Failure AUTH_FAILED auth_failed(peer) Stop
+        "{peer} rejected the credentials"
+        "a 401 or 403 from a provider or another peer";
+    "MCP-IO-E-004" Failure CRYSTAL_REJECTED crystal_rejected(model, detail) Stop
+        "{model} rejected the request: {detail}"
+        "a 400 or 404, a script that is exhausted, a replayed thread without an answer left, a list with a tool result that has no tool call";
+    "MCP-IO-E-005" Failure STREAM_BROKEN stream_broken(model, cause) Wait
+        "the answer of {model} broke off: {cause}"
+        "its end never came, or it could not be read, after retries";
+    "MCP-VAL-E-001" Failure CONTEXT_TOO_LONG context_too_long(tokens, window) Stop
+        "{tokens} tokens do not fit the window of {window}"
+        "folding was tried and did not help";
+    "MCP-VAL-E-002" Failure CRYSTAL_EMPTY crystal_empty() Stop
+        "crystal returned neither content nor tool_calls"
+        "the crystal's contract asks for one of them";
+    "MCP-VAL-E-003" Failure DUPLICATE_CALL duplicate_call(tool_call_id) Stop
+        "duplicate tool call ID {tool_call_id}"
+        "the crystal's contract asks for ids that differ";
+    "MCP-VAL-E-004" Failure CALL_MISSING call_missing(attempts) Stop
+        "no gate call came after {attempts} prompts"
+        "`tool_choice` is `required`, and the crystal only talked";
+    "MCP-EXEC-I-001" Invalid MEMORY_LIMIT memory_limit(limit, kind) FixAndRetry
+        "the code used more than {limit} bytes of {kind}"
+        "heap or stack of a sandbox";
+    "MCP-EXEC-I-002" Invalid TIME_LIMIT time_limit(limit_ms, kind) FixAndRetry
+        "the code ran longer than {limit_ms} ms of {kind} time"
+        "CPU or wall time of one evaluation";
+    "MCP-EXEC-I-003" Invalid OUTPUT_LIMIT output_limit(limit) FixAndRetry
+        "output passed {limit} bytes and the code was stopped"
+        "the hard cap was met; output that is only cut for display is a success";
+    "MCP-EXEC-E-001" Failure GATE_FAILED gate_failed(gate, detail) Stop
+        "gate {gate} failed: {detail}"
+        "it failed in a way it did not declare: its command died, its endpoint gave a 5xx, its result breaks its own schema";
+    "MCP-EXEC-E-002" Failure SANDBOX_LOST sandbox_lost(medium) Wait
+        "the {medium} sandbox stopped; it is rebuilt from the loom"
+        "the sandbox crashed";
+    "MCP-EXEC-E-003" Failure SANDBOX_UNAVAILABLE sandbox_unavailable(medium, cause) Stop
+        "medium {medium} cannot start: {cause}"
+        "there is no bubblewrap, no Chromium or no Python worker";
+    "MCP-EXEC-E-004" Failure CHILD_FAILED child_failed(entity, reason) Stop
+        "child {entity} failed: {reason}"
+        "a child ended in any way but terminated; data `child` has its type and code";
+    "MCP-EXEC-E-005" Failure OUTCOME_UNKNOWN outcome_unknown(gate) Stop
+        "outcome unknown: {gate} was started before a crash"
+        "a resumed run met a gate that is not idempotent; its money is `reconcile_required`";
+    "MCP-EXEC-E-006" Failure CRYSTAL_REFUSED crystal_refused(model, reason) Stop
+        "{model} refused to answer: {reason}"
+        "the model refused, or a content filter did";
+    "MCP-DB-E-001" Failure STORE_UNAVAILABLE store_unavailable(cause) Wait
+        "the store cannot be reached: {cause}"
+        "it is locked, or the connection was lost";
+    "MCP-DB-E-002" Failure STORE_FAILED store_failed(cause) Stop
+        "the store failed: {cause}"
+        "the disk is full, the file is corrupt, or its schema is newer than this binary";
+    "MCP-LOG-E-001" Failure RECORD_ALTERED record_altered(what, id, field) Stop
+        "{what} {id}: {field} does not match"
+        "the hash chain, a receipt, a trace read back or a replayed policy is not what was written";
+}

@@ -1,0 +1,149 @@
+//! Which call was it?
+//!
+//! A trace id is 128 bits in lower-case hex, equal to the id that tracing systems know; the n-th call inside a call
+//! adds `.n`, so that a prefix finds the whole and each call is still its own. Separate ids for inner calls were
+//! rejected: a person who has the id from an error message would need a second lookup to find what led to it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::limits::TRACE_CALLS_MAX;
+
+/// The id of one call: `^[0-9a-f]{32}(\.[1-9][0-9]{0,9})?$`.
+///
+/// ```
+/// # use cantrip_reply::TraceId;
+/// let id: TraceId = "0198f3c27d1e7a40b6c2f0d4a1e95b33.12".parse().unwrap();
+/// assert_eq!(id.root().to_string(), "0198f3c27d1e7a40b6c2f0d4a1e95b33");
+/// assert!("0198F3C27D1E7A40B6C2F0D4A1E95B33".parse::<TraceId>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId {
+    bits: u128,
+    /// Zero for the outermost call.
+    call: u64,
+}
+
+/// The text is not a trace id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a trace id: 32 digits of lower-case hex, for an inner call followed by a full stop and its number"
+)]
+pub struct TraceIdFault(String);
+
+const HEX_DIGITS: usize = 32;
+
+impl TraceId {
+    /// The trace id that these bits are.
+    pub const fn from_bits(bits: u128) -> Self {
+        Self { bits, call: 0 }
+    }
+
+    /// The id of the outermost call, which all inside it share.
+    #[must_use]
+    pub const fn root(self) -> Self {
+        Self { bits: self.bits, call: 0 }
+    }
+
+    /// The trace of a request that came with a `traceparent` of the W3C; none if the header is not valid, which the
+    /// recommendation says to ignore.
+    ///
+    /// ```
+    /// # use cantrip_reply::TraceId;
+    /// let header = "00-0198f3c27d1e7a40b6c2f0d4a1e95b33-00f067aa0ba902b7-01";
+    /// assert_eq!(TraceId::from_traceparent(header).unwrap().to_string(), "0198f3c27d1e7a40b6c2f0d4a1e95b33");
+    /// assert_eq!(TraceId::from_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
+    /// ```
+    pub fn from_traceparent(header: &str) -> Option<Self> {
+        const VERSION_0_BYTES: usize = 55;
+        let mut parts = header.splitn(5, '-');
+        let version = hex(parts.next()?, 2)?;
+        let trace = hex(parts.next()?, HEX_DIGITS)?;
+        let parent = hex(parts.next()?, 16)?;
+        hex(parts.next()?, 2)?;
+        // A later version may say more after another hyphen; the first one may not.
+        let whole = version != 0 || header.len() == VERSION_0_BYTES;
+        (version != 0xff && trace != 0 && parent != 0 && whole).then_some(Self::from_bits(trace))
+    }
+}
+
+/// The number written in exactly so many digits of lower-case hex.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let fits = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if fits { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+impl FromStr for TraceId {
+    type Err = TraceIdFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (root, call) = match text.split_once('.') {
+                Some((root, call)) => (root, Some(call)),
+                None => (text, None),
+            };
+            let bits = hex(root, HEX_DIGITS)?;
+            let call = match call {
+                None => 0,
+                Some(call) if call.starts_with('0') || !call.bytes().all(|byte| byte.is_ascii_digit()) => return None,
+                Some(call) => call.parse().ok().filter(|number| *number <= TRACE_CALLS_MAX)?,
+            };
+            Some(Self { bits, call })
+        };
+        read().ok_or_else(|| TraceIdFault(text.chars().take(64).collect()))
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.bits)?;
+        if self.call == 0 { Ok(()) } else { write!(f, ".{}", self.call) }
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The trace a call stands in: its own id, and the count of the calls inside its outermost call. Cheap to clone; all
+/// clones count together.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    id: TraceId,
+    inner_calls: Arc<AtomicU64>,
+}
+
+impl Trace {
+    pub(crate) fn root(id: TraceId) -> Self {
+        Self { id: id.root(), inner_calls: Arc::default() }
+    }
+
+    /// The trace of the next call inside. Deeper ones are numbered with it: the grammar knows one level.
+    pub(crate) fn next(&self) -> Self {
+        let number = self.inner_calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let id = TraceId { bits: self.id.bits, call: number.min(TRACE_CALLS_MAX) };
+        Self { id, inner_calls: Arc::clone(&self.inner_calls) }
+    }
+
+    pub fn id(&self) -> TraceId {
+        self.id
+    }
+}
