@@ -9,6 +9,8 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A monotonic reading, counted from an origin that only its own clock knows.
@@ -91,10 +93,15 @@ impl Timestamp {
     }
 }
 
+/// Dates without a zone: `jiff::Timestamp` ends a day before the year does, so that every zone can show it.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = jiff::Timestamp::from_millisecond(self.unix_millis()).expect("1970 to 9999 is within jiff's range");
-        write!(f, "{at:.3}")
+        let at = EPOCH
+            .checked_add(SignedDuration::from_millis(self.unix_millis()))
+            .expect("1970 to 9999 is within jiff's range");
+        write!(f, "{at:.3}Z")
     }
 }
 
@@ -111,10 +118,12 @@ impl FromStr for Timestamp {
         if !fits {
             return Err(TimestampFault::Form(text.chars().take(64).collect()));
         }
-        let at: jiff::Timestamp = text.parse().map_err(|_| TimestampFault::Unreal(text.to_owned()))?;
-        let time = Self::from_unix_millis(at.as_millisecond())?;
+        let unreal = || TimestampFault::Unreal(text.to_owned());
+        let at: DateTime = text.trim_end_matches('Z').parse().map_err(|_| unreal())?;
+        let millis = i64::try_from(at.duration_since(EPOCH).as_millis()).map_err(|_| unreal())?;
+        let time = Self::from_unix_millis(millis)?;
         // jiff reads the leap second :60 as :59; a time that does not print as it was written was not real.
-        if time.to_string() == text { Ok(time) } else { Err(TimestampFault::Unreal(text.to_owned())) }
+        if time.to_string() == text { Ok(time) } else { Err(unreal()) }
     }
 }
 

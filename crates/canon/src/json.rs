@@ -22,6 +22,7 @@
 //! assert_eq!((fault.rule, fault.path.as_str()), (json::ReadRule::DuplicateKey, "/user/id"));
 //! ```
 
+mod key;
 mod read;
 mod write;
 

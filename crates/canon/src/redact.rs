@@ -149,11 +149,13 @@ impl Redactor {
     }
 
     fn leaf(&self, trust: Trust, text: &str) -> String {
-        let token = || text.chars().count() >= TOKEN_CHARS_MIN && !text.contains(char::is_whitespace);
+        let is_token = |text: &str| text.chars().count() >= TOKEN_CHARS_MIN && !text.contains(char::is_whitespace);
+        let shown = self.text(text);
         match trust {
             Trust::Secret => MARKER.to_owned(),
-            Trust::Token if token() => MARKER.to_owned(),
-            Trust::Token | Trust::Plain => self.text(text).into_owned(),
+            // Looked at before and after, because the spaces may have gone with a secret.
+            Trust::Token if is_token(text) || is_token(&shown) => MARKER.to_owned(),
+            Trust::Token | Trust::Plain => shown.into_owned(),
         }
     }
 

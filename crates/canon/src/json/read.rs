@@ -264,21 +264,22 @@ impl<'a> Reader<'a> {
 
     fn scalar(&mut self) -> Result<Value, ReadFault> {
         let rest = &self.text[self.at..];
-        for (word, value) in [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)] {
-            if rest.starts_with(word) {
-                self.at += word.len();
-                return Ok(value);
-            }
-        }
         match self.peek() {
             Some(b'"') => Ok(Value::String(self.string(About::Value)?)),
             Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(_) if rest.starts_with("NaN") || rest.starts_with("Infinity") => {
-                Err(self.fault(ReadRule::NotFinite, About::Value))
-            }
+            Some(b't') if rest.starts_with("true") => Ok(self.word("true", Value::Bool(true))),
+            Some(b'f') if rest.starts_with("false") => Ok(self.word("false", Value::Bool(false))),
+            Some(b'n') if rest.starts_with("null") => Ok(self.word("null", Value::Null)),
+            Some(b'N') if rest.starts_with("NaN") => Err(self.fault(ReadRule::NotFinite, About::Value)),
+            Some(b'I') if rest.starts_with("Infinity") => Err(self.fault(ReadRule::NotFinite, About::Value)),
             Some(_) => Err(self.fault(ReadRule::Expected("a value"), About::Value)),
             None => Err(self.fault(ReadRule::End, About::Value)),
         }
+    }
+
+    fn word(&mut self, word: &str, value: Value) -> Value {
+        self.at += word.len();
+        value
     }
 
     fn number(&mut self) -> Result<Value, ReadFault> {
@@ -321,13 +322,13 @@ impl<'a> Reader<'a> {
             // Rust reads every literal of this form, and to the nearest double.
             literal.parse::<f64>().map_err(|_| Unfit::NotFinite).and_then(number)
         };
-        match (read, self.inexact) {
-            (Ok(number), _) => Ok(Value::Number(number)),
-            (Err(Unfit::Inexact), Inexact::AsText) => Ok(Value::String(literal.to_owned())),
-            (Err(Unfit::Inexact), Inexact::Refused) => {
-                Err(self.fault_at(start, ReadRule::InexactInteger, About::Value))
-            }
-            (Err(Unfit::NotFinite), _) => Err(self.fault_at(start, ReadRule::NotFinite, About::Value)),
+        match read {
+            Ok(number) => Ok(Value::Number(number)),
+            Err(Unfit::NotFinite) => Err(self.fault_at(start, ReadRule::NotFinite, About::Value)),
+            Err(Unfit::Inexact) => match self.inexact {
+                Inexact::AsText => Ok(Value::String(literal.to_owned())),
+                Inexact::Refused => Err(self.fault_at(start, ReadRule::InexactInteger, About::Value)),
+            },
         }
     }
 

@@ -73,8 +73,8 @@ pub(super) fn trust(key: &str, personal_data: bool) -> Trust {
     }
 }
 
-/// The key in lower case with `_` between its words, however they were set apart: `X-Api-Key`, `xApiKey` and
-/// `XAPIKey` are all `x_api_key`... as far as capitals tell: in `XAPIKey` they set apart `xapi` and `key`.
+/// The key in lower case with `_` between its words: `X-Api-Key` and `xApiKey` are `x_api_key`. Within a run of
+/// capitals the last one starts a word if a small letter follows: `APIKey` is `api_key`.
 fn words(key: &str) -> String {
     let mut name = String::with_capacity(key.len() + 4);
     let mut before = None;

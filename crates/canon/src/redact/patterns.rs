@@ -124,20 +124,37 @@ fn always(_: &str) -> bool {
     true
 }
 
-fn has(text: &str, kind: fn(&u8) -> bool) -> bool {
-    text.as_bytes().iter().any(kind)
+/// Which letters a value has.
+#[derive(Default)]
+struct Letters {
+    digit: bool,
+    upper: bool,
+    lower: bool,
 }
 
-fn has_both_cases(text: &str) -> bool {
-    has(text, u8::is_ascii_uppercase) && has(text, u8::is_ascii_lowercase)
-}
+impl Letters {
+    fn of(value: &str) -> Self {
+        let mut letters = Self::default();
+        for byte in value.as_bytes() {
+            letters.digit |= byte.is_ascii_digit();
+            letters.upper |= byte.is_ascii_uppercase();
+            letters.lower |= byte.is_ascii_lowercase();
+        }
+        letters
+    }
 
-fn has_digit_and_letter(text: &str) -> bool {
-    has(text, u8::is_ascii_digit) && has(text, u8::is_ascii_alphabetic)
+    fn both_cases(&self) -> bool {
+        self.upper && self.lower
+    }
+
+    fn digit_and_letter(&self) -> bool {
+        self.digit && (self.upper || self.lower)
+    }
 }
 
 fn is_bearer_token(value: &str) -> bool {
-    has_digit_and_letter(value) || value.len() >= 20 && has_both_cases(value)
+    let letters = Letters::of(value);
+    letters.digit_and_letter() || letters.both_cases() && value.len() >= 20
 }
 
 fn is_user_and_password(value: &str) -> bool {
@@ -147,7 +164,7 @@ fn is_user_and_password(value: &str) -> bool {
             .with_decode_padding_mode(DecodePaddingMode::Indifferent)
             .with_decode_allow_trailing_bits(true),
     );
-    has(value, u8::is_ascii_uppercase)
+    Letters::of(value).upper
         && LENIENT
             .decode(value)
             .is_ok_and(|decoded| decoded.contains(&b':') && decoded.iter().all(|byte| (b' '..=b'~').contains(byte)))
@@ -157,14 +174,17 @@ fn is_user_and_password(value: &str) -> bool {
 /// nothing is missed by going on behind it.
 fn is_model_key(value: &str) -> bool {
     let tail = value.strip_prefix("sk-").unwrap_or(value);
-    has(tail, u8::is_ascii_digit) && has_both_cases(tail)
-        || tail
-            .split(['-', '_'])
-            .any(|run| run.len() >= 16 && has_digit_and_letter(run) || run.len() >= 32 && has_both_cases(run))
+    let letters = Letters::of(tail);
+    letters.digit && letters.both_cases()
+        || tail.split(['-', '_']).filter(|run| run.len() >= 16).any(|run| {
+            let letters = Letters::of(run);
+            letters.digit_and_letter() || letters.both_cases() && run.len() >= 32
+        })
 }
 
-/// Words of lower-case letters joined by `-` or `_` can have the form (`xoxo-and-so-forth`, `github_pat_` in a file
-/// name); a token drawn at random practically never is letters of one case.
+/// Words of lower-case letters joined by `-` or `_` can have the form (`xoxo-and-so-forth`, `github_pat_` in the name
+/// of a file); a token drawn at random practically never is letters of one case.
 fn is_more_than_words(value: &str) -> bool {
-    has(value, u8::is_ascii_digit) || has(value, u8::is_ascii_uppercase)
+    let letters = Letters::of(value);
+    letters.digit || letters.upper
 }
