@@ -1,8 +1,9 @@
-//! Time as a value that is passed in.
+//! What time is it, and who may ask? Time is a value that is passed in.
 //!
-//! One reading gives both kinds of time: a monotonic instant for timers and durations, and a wall time for what
-//! people and records read. They are different types, so a deadline can never be computed from a wall clock that
-//! someone sets back. The clock of the machine itself is not in this room: only a surface may read it.
+//! Reading the machine's clock wherever a time is needed was the alternative; every rule about time would then be
+//! tested by sleeping. One reading gives both kinds of time: a monotonic instant for timers and durations, and a wall
+//! time for what people and records read. They are different types, so a deadline can never be computed from a wall
+//! clock that someone sets back. The clock of the machine itself is not in this room: only a surface may read it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,15 @@ use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A monotonic reading, counted from an origin that only its own clock knows.
+///
+/// ```
+/// # use cantrip_canon::Instant;
+/// # use std::time::Duration;
+/// let start = Instant::default();
+/// let deadline = start.after(Duration::from_secs(2));
+/// assert_eq!(deadline.since(start), Duration::from_secs(2));
+/// assert_eq!(start.since(deadline), Duration::ZERO);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(Duration);
 

@@ -1,4 +1,7 @@
-//! Typed, time-ordered ids.
+//! Which thing is meant, of which kind, and which came first?
+//!
+//! Strings, or one id type for all, were the alternative: a turn's id would fit where a run's is asked for, and the
+//! mistake would be found by a query that finds nothing.
 //!
 //! An id is `<kind>_` and 26 characters of lower-case Crockford base32: 48 bits of wall time in milliseconds, then
 //! 80 bits of chance. Ids of one process sort in the order in which they were made, also within one millisecond and
@@ -241,6 +244,15 @@ impl Entropy for SeededEntropy {
 ///
 /// * Unique and increasing: each value is greater than every one it gave before, whatever the wall clock does.
 /// * Takes the time from its caller, so a test that passes the time knows the id.
+///
+/// ```
+/// # use cantrip_canon::{IdSource, Timestamp, TurnId};
+/// let source = IdSource::seeded(1);
+/// let later = Timestamp::from_unix_millis(1_000).unwrap();
+/// let first: TurnId = source.next(later);
+/// let second: TurnId = source.next(Timestamp::EPOCH);
+/// assert!(first < second, "although the clock was set back");
+/// ```
 pub struct IdSource {
     entropy: Box<dyn Entropy>,
     last: Mutex<u128>,

@@ -4,6 +4,8 @@
 //! Nothing here knows what a turn or a gate is, reads a clock, or touches a disk: whoever needs the time or
 //! an id is handed a [`Clock`] and an [`IdSource`], so every rule above this room can be tested without sleeping.
 
+#![forbid(unsafe_code)]
+
 mod clock;
 mod hash;
 mod id;

@@ -1,7 +1,8 @@
-//! The bounds of this room, and the table in which every room declares its own.
+//! Which bounds are in force, and why are they what they are? This room's, and the table in which each declares its
+//! own.
 //!
-//! A bound is written once, with the reason for its size, and is listed by `cantrip limits`; so no number can be in
-//! force that a reader cannot find.
+//! Numbers where they are used were the alternative. A bound is written once instead, with the reason for its size,
+//! and is listed by `cantrip limits`; so no number can be in force that a reader cannot find.
 
 /// One bound, as `cantrip limits` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

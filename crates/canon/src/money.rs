@@ -1,4 +1,7 @@
-//! Money: whole micro-units of one currency, never a float, never converted, never clamped.
+//! How much, exactly? Whole micro-units of one currency, never a float, never converted, never clamped.
+//!
+//! A decimal type was the alternative. It divides, and with division comes rounding, and with rounding the question of
+//! who pays for it; sums, differences and multiples of whole micro-units are exact, and nothing else is needed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::limits::MONEY_MICROS_MAX;
 
 /// A currency's name: three to eight capital letters. There are no rates: amounts of two currencies never meet.
+///
+/// ```
+/// # use cantrip_canon::Currency;
+/// assert_eq!("USD".parse::<Currency>().unwrap(), Currency::USD);
+/// assert!("usd".parse::<Currency>().is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Currency {

@@ -42,7 +42,7 @@ const MARKER: &str = "[REDACTED]";
 /// ```
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Long enough, and none of them twice.
+    /// What is searched for: each secret as it is and as a JSON string has it, none of them twice.
     secrets: Vec<String>,
     personal_data: bool,
 }
@@ -50,7 +50,7 @@ pub struct Redactor {
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor")
-            .field("secrets", &format_args!("{} known", self.secrets.len()))
+            .field("secrets", &format_args!("{} searched for", self.secrets.len()))
             .field("personal_data", &self.personal_data)
             .finish()
     }
@@ -60,7 +60,8 @@ impl Redactor {
     /// A redactor that also replaces these values wherever they occur, as they are or escaped as in a JSON string.
     ///
     /// White space around a value is not part of it (a key read from a file ends with a line feed). Values shorter
-    /// than [`SECRET_BYTES_MIN`] are left out: they would damage ordinary words.
+    /// than [`SECRET_BYTES_MIN`] are left out: they would damage ordinary words. Where two overlap, all that they
+    /// cover goes.
     pub fn with_secrets(secrets: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let mut known = Vec::new();
         for secret in secrets {
@@ -73,8 +74,7 @@ impl Redactor {
                 known.push(secret.to_owned());
             }
         }
-        // The longest first; where two overlap, all that they cover goes.
-        known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        known.sort();
         known.dedup();
         Self { secrets: known, personal_data: false }
     }
@@ -93,7 +93,15 @@ impl Redactor {
         self
     }
 
-    /// The text without secrets; borrowed if it had none.
+    /// The text without secrets; borrowed if and only if nothing had to be replaced.
+    ///
+    /// ```
+    /// use cantrip_canon::Redactor;
+    ///
+    /// let redactor = Redactor::default();
+    /// assert_eq!(redactor.text("postgres://ada:hunter2@db/x"), "postgres://ada:[REDACTED]@db/x");
+    /// assert_eq!(redactor.text("risk-free"), "risk-free");
+    /// ```
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut current = Cow::Borrowed(text);
         // What was taken out may have hidden the start of something else, so the result is looked at again.
@@ -103,7 +111,7 @@ impl Redactor {
                 None => return current,
             }
         }
-        Cow::Borrowed(MARKER)
+        Cow::Owned(MARKER.to_owned())
     }
 
     /// The value without secrets, at any depth: strings under telling keys go whole, all others are treated as
@@ -150,57 +158,56 @@ impl Redactor {
 
     fn leaf(&self, trust: Trust, text: &str) -> String {
         let is_token = |text: &str| text.chars().count() >= TOKEN_CHARS_MIN && !text.contains(char::is_whitespace);
-        let shown = self.text(text);
         match trust {
+            Trust::Plain => self.text(text).into_owned(),
+            Trust::Token => {
+                // Looked at before and after, because the spaces may have gone with a secret.
+                let shown = self.text(text);
+                if is_token(text) || is_token(&shown) { MARKER.to_owned() } else { shown.into_owned() }
+            }
             Trust::Secret => MARKER.to_owned(),
-            // Looked at before and after, because the spaces may have gone with a secret.
-            Trust::Token if is_token(text) || is_token(&shown) => MARKER.to_owned(),
-            Trust::Token | Trust::Plain => shown.into_owned(),
         }
     }
 
     /// Looks once for everything; `None` if nothing had to be replaced.
     fn pass(&self, text: &str) -> Option<String> {
-        let mut current = replace(text, self.known_in(text));
-        for patterns in [Some(&*SECRETS), self.personal_data.then(|| &*PERSONAL)].into_iter().flatten() {
-            let found = patterns.replace(current.as_deref().unwrap_or(text));
-            current = found.or(current);
-        }
-        current
-    }
-
-    /// Where the known secrets lie: in order, and none overlapping another.
-    fn known_in(&self, text: &str) -> Vec<Range<usize>> {
-        let mut spans: Vec<Range<usize>> = self
+        // All kinds of secrets are looked for in the same text: if one were replaced first, the word that announces
+        // the next could go with it.
+        let mut secrets: Vec<Range<usize>> = self
             .secrets
             .iter()
             .flat_map(|secret| text.match_indices(secret.as_str()).map(|(start, found)| start..start + found.len()))
             .collect();
-        spans.sort_by_key(|span| span.start);
-        spans.dedup_by(|later, earlier| {
-            let overlap = later.start < earlier.end;
-            if overlap {
-                earlier.end = earlier.end.max(later.end);
-            }
-            overlap
-        });
-        spans
+        secrets.extend(SECRETS.find(text));
+        let without_secrets = replace(text, secrets);
+        if !self.personal_data {
+            return without_secrets;
+        }
+        let personal = PERSONAL.find(without_secrets.as_deref().unwrap_or(text));
+        replace(without_secrets.as_deref().unwrap_or(text), personal).or(without_secrets)
     }
 }
 
-/// The text with the marker in the place of each span; `None` if that is what it says already.
-fn replace(text: &str, spans: Vec<Range<usize>>) -> Option<String> {
-    let mut replaced = String::new();
+/// The text with the marker in the place of each span, or of all that overlap; `None` if it reads so already.
+fn replace(text: &str, mut spans: Vec<Range<usize>>) -> Option<String> {
+    spans.sort_by_key(|span| span.start);
+    spans.dedup_by(|later, earlier| {
+        let overlap = later.start < earlier.end;
+        if overlap {
+            earlier.end = earlier.end.max(later.end);
+        }
+        overlap
+    });
+    spans.retain(|span| &text[span.clone()] != MARKER);
+    if spans.is_empty() {
+        return None;
+    }
+    let mut replaced = String::with_capacity(text.len());
     let mut copied = 0;
     for span in spans {
-        if &text[span.clone()] != MARKER {
-            replaced.push_str(&text[copied..span.start]);
-            replaced.push_str(MARKER);
-            copied = span.end;
-        }
-    }
-    if copied == 0 {
-        return None;
+        replaced.push_str(&text[copied..span.start]);
+        replaced.push_str(MARKER);
+        copied = span.end;
     }
     replaced.push_str(&text[copied..]);
     Some(replaced)

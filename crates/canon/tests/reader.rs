@@ -1,5 +1,7 @@
 //! The strict reader: what it refuses, where it says so, and that it agrees with `serde_json` about all the rest.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
 use cantrip_canon::json::{self, ReadRule};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! Money, ids and times: what they accept, what they refuse, and the laws they keep.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
 mod common;
 
 use std::collections::BTreeSet;

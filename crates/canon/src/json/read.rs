@@ -1,5 +1,8 @@
-//! The strict reader: one pass over the text, with the open containers on a stack of its own, so that no input can
-//! exhaust the thread's.
+//! May this text be taken for a value, and if not, where does it first break which rule?
+//!
+//! One pass over the text, with the open containers on a stack of its own, so that no input can exhaust the thread's.
+//! A visitor behind `serde_json`'s parser was the alternative: it would see duplicate keys, but no position, no
+//! literal (it is handed a rounded double), and no way to tell a lone surrogate from any other fault.
 
 use std::fmt;
 
@@ -183,36 +186,27 @@ impl<'a> Reader<'a> {
             // Here a value has ended, and with it perhaps the containers it is the last of.
             loop {
                 self.skip_space();
-                let next = self.peek();
-                match self.open.last_mut() {
-                    None if next.is_none() => return Ok(value),
+                let (close, either) = match self.open.last_mut() {
+                    None if self.at == self.text.len() => return Ok(value),
                     None => return Err(self.fault(ReadRule::Trailing, About::Value)),
                     Some(Open::List(items)) => {
                         items.push(value);
-                        match next {
-                            Some(b',') => {
-                                self.at += 1;
-                                break;
-                            }
-                            Some(b']') => self.at += 1,
-                            Some(_) => return Err(self.expected("a comma or ]")),
-                            None => return Err(self.fault(ReadRule::End, About::Container)),
-                        }
+                        (b']', "a comma or ]")
                     }
                     Some(Open::Map { entries, key }) => {
                         entries.insert(std::mem::take(key), value);
-                        match next {
-                            Some(b',') => {
-                                self.at += 1;
-                                self.skip_space();
-                                self.key()?;
-                                break;
-                            }
-                            Some(b'}') => self.at += 1,
-                            Some(_) => return Err(self.expected("a comma or }")),
-                            None => return Err(self.fault(ReadRule::End, About::Container)),
-                        }
+                        (b'}', "a comma or }")
                     }
+                };
+                if self.take(b',') {
+                    if close == b'}' {
+                        self.skip_space();
+                        self.key()?;
+                    }
+                    break;
+                }
+                if !self.take(close) {
+                    return Err(self.missing(either, About::Container));
                 }
                 value = self.leave();
             }
@@ -239,10 +233,8 @@ impl<'a> Reader<'a> {
     /// Reads a key and its colon.
     fn key(&mut self) -> Result<(), ReadFault> {
         let start = self.at;
-        match self.peek() {
-            Some(b'"') => {}
-            Some(_) => return Err(self.expected("a key")),
-            None => return Err(self.fault(ReadRule::End, About::Container)),
+        if self.peek() != Some(b'"') {
+            return Err(self.missing("a key", About::Container));
         }
         let read = self.string(About::Container)?;
         let Some(Open::Map { entries, key }) = self.open.last_mut() else {
@@ -254,12 +246,7 @@ impl<'a> Reader<'a> {
             return Err(self.fault_at(start, ReadRule::DuplicateKey, About::Value));
         }
         self.skip_space();
-        match self.peek() {
-            Some(b':') => self.at += 1,
-            Some(_) => return Err(self.fault(ReadRule::Expected("a colon"), About::Value)),
-            None => return Err(self.fault(ReadRule::End, About::Value)),
-        }
-        Ok(())
+        if self.take(b':') { Ok(()) } else { Err(self.missing("a colon", About::Value)) }
     }
 
     fn scalar(&mut self) -> Result<Value, ReadFault> {
@@ -272,8 +259,7 @@ impl<'a> Reader<'a> {
             Some(b'n') if rest.starts_with("null") => Ok(self.word("null", Value::Null)),
             Some(b'N') if rest.starts_with("NaN") => Err(self.fault(ReadRule::NotFinite, About::Value)),
             Some(b'I') if rest.starts_with("Infinity") => Err(self.fault(ReadRule::NotFinite, About::Value)),
-            Some(_) => Err(self.fault(ReadRule::Expected("a value"), About::Value)),
-            None => Err(self.fault(ReadRule::End, About::Value)),
+            Some(_) | None => Err(self.missing("a value", About::Value)),
         }
     }
 
@@ -284,35 +270,24 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Result<Value, ReadFault> {
         let start = self.at;
-        let form = |reader: &Self| {
-            let word = &reader.text[start..];
-            let rule = if word.starts_with("-Infinity") || word.starts_with("-NaN") {
-                ReadRule::NotFinite
-            } else if reader.peek().is_none() {
-                ReadRule::End
-            } else {
-                ReadRule::NumberForm
-            };
-            reader.fault_at(start, rule, About::Value)
-        };
         self.take(b'-');
         let leads_with_zero = self.peek() == Some(b'0');
         let digits = self.skip_digits();
         if digits == 0 || leads_with_zero && digits > 1 {
-            return Err(form(self));
+            return Err(self.not_a_number(start));
         }
         let mut whole_literal = true;
         if self.take(b'.') {
             whole_literal = false;
             if self.skip_digits() == 0 {
-                return Err(form(self));
+                return Err(self.not_a_number(start));
             }
         }
         if self.take(b'e') || self.take(b'E') {
             whole_literal = false;
             let _sign = self.take(b'+') || self.take(b'-');
             if self.skip_digits() == 0 {
-                return Err(form(self));
+                return Err(self.not_a_number(start));
             }
         }
         let literal = &self.text[start..self.at];
@@ -330,6 +305,19 @@ impl<'a> Reader<'a> {
                 Inexact::Refused => Err(self.fault_at(start, ReadRule::InexactInteger, About::Value)),
             },
         }
+    }
+
+    /// The fault of a number that starts at `start` and cannot go on here.
+    fn not_a_number(&self, start: usize) -> ReadFault {
+        let word = &self.text[start..];
+        let rule = if word.starts_with("-Infinity") || word.starts_with("-NaN") {
+            ReadRule::NotFinite
+        } else if self.at == self.text.len() {
+            ReadRule::End
+        } else {
+            ReadRule::NumberForm
+        };
+        self.fault_at(start, rule, About::Value)
     }
 
     /// Reads a string from its opening quote past its closing one.
@@ -427,8 +415,9 @@ impl<'a> Reader<'a> {
         self.at - start
     }
 
-    fn expected(&self, what: &'static str) -> ReadFault {
-        self.fault(ReadRule::Expected(what), About::Container)
+    fn missing(&self, what: &'static str, about: About) -> ReadFault {
+        let rule = if self.at == self.text.len() { ReadRule::End } else { ReadRule::Expected(what) };
+        self.fault(rule, about)
     }
 
     fn fault(&self, rule: ReadRule, about: About) -> ReadFault {

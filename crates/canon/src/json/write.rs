@@ -1,4 +1,7 @@
-//! Strict serialisation and the canonical text.
+//! What is this value's JSON, and what are its canonical bytes?
+//!
+//! A serialiser of our own, because `serde_json::to_value` bends what does not fit (NaN to `null`, the key `1` to
+//! `"1"`) and a check of its result would come too late to see it.
 
 use std::fmt;
 

@@ -81,8 +81,8 @@ pub(super) struct Patterns {
 impl Patterns {
     fn of(forms: &'static [Form]) -> Self {
         let compile = |pattern: &str| Regex::new(pattern).expect("the forms are constants, and the tests compile them");
-        // A letter is a word's letter if it is ASCII: as good a boundary, and one that does not cost the fast engine
-        // as soon as a text has an umlaut.
+        // Only ASCII letters make words here. That finds a secret also right behind an umlaut, and it keeps the fast
+        // engine of the crate, which gives up at the first character that is not ASCII if it must know all letters.
         let source = |form: &Form| form.pattern.replace(r"\b", r"(?-u:\b)");
         let sources: Vec<String> = forms.iter().map(|form| format!("(?:{})", source(form))).collect();
         Self {
@@ -91,32 +91,35 @@ impl Patterns {
         }
     }
 
-    /// The text with all that has one of the forms replaced; `None` if nothing has.
-    pub(super) fn replace(&self, text: &str) -> Option<String> {
-        if !self.any.is_match(text) {
-            return None;
+    /// Where the text has one of the forms, in no order; spans of different forms may overlap.
+    pub(super) fn find(&self, text: &str) -> Vec<Range<usize>> {
+        let mut spans = Vec::new();
+        if self.any.is_match(text) {
+            for (regex, form) in &self.each {
+                form.find(regex, text, &mut spans);
+            }
         }
-        self.each.iter().fold(None, |replaced: Option<String>, (regex, form)| {
-            let current = replaced.as_deref().unwrap_or(text);
-            super::replace(current, form.find(regex, current)).or(replaced)
-        })
+        spans
     }
 }
 
 impl Form {
-    fn find(&self, regex: &Regex, text: &str) -> Vec<Range<usize>> {
-        let mut spans = Vec::new();
+    fn find(&self, regex: &Regex, text: &str, spans: &mut Vec<Range<usize>>) {
         let mut from = 0;
-        while let Some(found) = regex.captures_at(text, from) {
-            if let Some(secret) = found.get(self.secret)
-                && (self.is_secret)(secret.as_str())
-            {
-                spans.push(secret.range());
+        while let Some(found) = regex.find_at(text, from) {
+            let secret = match self.secret {
+                0 => found.range(),
+                group => regex
+                    .captures_at(text, from)
+                    .and_then(|groups| groups.get(group))
+                    .map_or(found.range(), |secret| secret.range()),
+            };
+            if (self.is_secret)(&text[secret.clone()]) {
+                spans.push(secret);
             }
             // Every form is longer than what it may share, so this goes forward.
-            from = text.floor_char_boundary(found.get_match().end() - self.shared);
+            from = text.floor_char_boundary(found.end() - self.shared);
         }
-        spans
     }
 }
 
