@@ -302,7 +302,6 @@ names! {
 
 /// The ids of kind `K` whose text begins with `digits` (what stands after the underscore), if any can: the first and
 /// the last of them. Ids sort as their texts do, so a prefix is a range.
-#[expect(dead_code, reason = "the views use it")]
 pub(crate) fn prefix_range<K: Kind>(digits: &str) -> Option<(Id<K>, Id<K>)> {
     if digits.len() > 26 {
         return None;

@@ -4,7 +4,11 @@
 //! computed from them by one [`Projection`]. So there is nothing that could be edited: a fork is a new branch, a fold a
 //! shorter view, a reward one more record.
 
+#[macro_use]
+mod views;
+
 mod body;
+mod erased;
 mod error;
 mod event;
 mod gate;
@@ -12,13 +16,18 @@ mod id;
 mod journal;
 pub mod limits;
 mod loom;
+mod memory;
 mod message;
+mod projection;
 mod record;
+mod refs;
+mod state;
 mod step;
 mod thread;
 mod turn;
 
 pub use body::{Bodies, Body, BodyRef, Held};
+pub use erased::AnyLoom;
 pub use error::{Damage, Error};
 pub use event::{
     Asked, Attempt, Call, CallSettled, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent, Kind, Mode, Opened,
@@ -28,7 +37,9 @@ pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;
 pub use loom::{CastView, EntityView, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView};
+pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
+pub use projection::Projection;
 pub use record::{Draft, Record};
 pub use step::{Answer, Conflict, Lease, Place, Step};
 pub use thread::{Half, Thread, ThreadState};

@@ -1,0 +1,127 @@
+//! One type for every store, where it is chosen at run time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+
+use crate::{
+    Answer, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page, Record,
+    RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+};
+
+/// Any journal that is also a loom, behind one pointer. Cheap to clone; all clones are the same store.
+#[derive(Clone)]
+pub struct AnyLoom(Arc<dyn Erased>);
+
+impl AnyLoom {
+    pub fn new(store: impl Journal + Loom + 'static) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
+impl std::fmt::Debug for AnyLoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnyLoom").finish_non_exhaustive()
+    }
+}
+
+macro_rules! erased {
+    (
+        journal { $(fn $written:ident($($wa:ident: $wt:ty),*) -> $wr:ty;)+ }
+        loom { $(fn $seen:ident($($sa:ident: $st:ty),*) -> $sr:ty;)+ }
+    ) => {
+        /// The object-safe twin of the two traits.
+        trait Erased: Send + Sync {
+            $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
+            $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+
+            fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>>;
+            fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>>;
+            fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Named, Error>>;
+            fn read(&self, run: RunId, after: Seq) -> BoxStream<'_, Result<Record, Error>>;
+            fn scan(&self) -> BoxStream<'_, Result<Record, Error>>;
+        }
+
+        impl<S: Journal + Loom> Erased for S {
+            $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>> {
+                Box::pin(Journal::$written(self, $($wa),*))
+            })+
+            $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>> {
+                Box::pin(Loom::$seen(self, $($sa),*))
+            })+
+            fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>> {
+                Box::pin(Journal::renew(self, lease, now, lasts))
+            }
+            fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>> {
+                Box::pin(Journal::release(self, lease))
+            }
+            fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Named, Error>> {
+                Box::pin(Loom::resolve(self, prefix))
+            }
+            fn read(&self, run: RunId, after: Seq) -> BoxStream<'_, Result<Record, Error>> {
+                Journal::read(self, run, after).boxed()
+            }
+            fn scan(&self) -> BoxStream<'_, Result<Record, Error>> {
+                Journal::scan(self).boxed()
+            }
+        }
+
+        impl Journal for AnyLoom {
+            $(async fn $written(&self, $($wa: $wt),*) -> Result<$wr, Error> {
+                self.0.$written($($wa),*).await
+            })+
+            async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+                self.0.renew(lease, now, lasts).await
+            }
+            async fn release(&self, lease: &Lease) -> Result<(), Error> {
+                self.0.release(lease).await
+            }
+            fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+                self.0.read(run, after)
+            }
+            fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+                self.0.scan()
+            }
+        }
+
+        impl Loom for AnyLoom {
+            $(async fn $seen(&self, $($sa: $st),*) -> Result<$sr, Error> {
+                self.0.$seen($($sa),*).await
+            })+
+            async fn resolve(&self, prefix: &str) -> Result<Named, Error> {
+                self.0.resolve(prefix).await
+            }
+        }
+    };
+}
+
+erased! {
+    journal {
+        fn append(step: Step) -> Answer;
+        fn acquire(run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Lease;
+        fn holder(run: RunId) -> Option<Lease>;
+        fn grown(run: RunId, after: Seq) -> Seq;
+        fn body(hash: Hash) -> Body;
+    }
+    loom {
+        fn looms() -> Vec<LoomId>;
+        fn roots(loom: LoomId) -> Vec<RootView>;
+        fn entities(loom: LoomId, page: Page) -> Listed<EntityView>;
+        fn entity(entity: EntityId) -> EntityView;
+        fn casts(entity: EntityId) -> Vec<CastView>;
+        fn cast(cast: CastId) -> CastView;
+        fn turns(loom: LoomId, page: Page) -> Listed<Turn>;
+        fn turn(turn: TurnId) -> Turn;
+        fn path(turn: TurnId) -> Vec<Turn>;
+        fn thread(leaf: TurnId) -> Thread;
+        fn leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
+        fn children(turn: TurnId) -> Vec<TurnId>;
+        fn rewards(turn: TurnId) -> Vec<RewardView>;
+        fn folds(turn: TurnId) -> Vec<FoldView>;
+        fn runs(page: Page) -> Listed<RunView>;
+        fn run(run: RunId) -> RunView;
+    }
+}

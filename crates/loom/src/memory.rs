@@ -1,0 +1,136 @@
+//! A loom that lives as long as its process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cantrip_canon::{Hash, RunId, Timestamp};
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::watch;
+
+use crate::state::{Staged, State};
+use crate::views::loom_by_projection;
+use crate::{Answer, Bodies, Body, Error, Journal, Lease, Owner, Record, Seq, Step};
+
+/// A loom in memory. It keeps no ledger.
+///
+/// ```
+/// # use cantrip_loom::{Loom, Memory};
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let loom = Memory::new();
+/// assert!(loom.looms().await.unwrap().is_empty());
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    inner: Mutex<Inner>,
+    commits: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: State,
+    bodies: Stock,
+}
+
+#[derive(Debug, Default)]
+struct Stock(HashMap<Hash, Arc<[u8]>>);
+
+impl Bodies for Stock {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
+        self.0.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self { inner: Mutex::default(), commits: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic between two changes would be a bug; what is there was whole before it.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, step: Step) -> Result<Answer, Error> {
+        let answer = {
+            let mut inner = self.lock();
+            let Inner { state, bodies } = &mut *inner;
+            let new = step.bodies.clone();
+            match state.stage(step, |hash| bodies.0.contains_key(hash))? {
+                Staged::Answered(answer) => return Ok(answer),
+                Staged::Written(answer) => {
+                    bodies.0.extend(new.into_iter().map(|body| (body.hash(), body.bytes().clone())));
+                    answer
+                }
+            }
+        };
+        self.commits.send_modify(|commits| *commits += 1);
+        Ok(answer)
+    }
+}
+
+impl Journal for Memory {
+    async fn append(&self, step: Step) -> Result<Answer, Error> {
+        self.write(step)
+    }
+
+    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.lock().state.acquire(run, owner, now, lasts)
+    }
+
+    async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.lock().state.renew(lease, now, lasts)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        self.lock().state.release(lease);
+        Ok(())
+    }
+
+    async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
+        self.lock().state.holder(run)
+    }
+
+    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+        match self.lock().state.records_of(run, after) {
+            Ok(records) => stream::iter(records).map(Ok).left_stream(),
+            Err(error) => stream::iter([Err(error)]).right_stream(),
+        }
+    }
+
+    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+        stream::iter(self.lock().state.records()).map(Ok)
+    }
+
+    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+        let mut commits = self.commits.subscribe();
+        loop {
+            let newest = self.lock().state.newest(run)?;
+            if newest > after {
+                return Ok(newest);
+            }
+            commits.changed().await.map_err(|_| Error::Stopped)?;
+        }
+    }
+
+    async fn body(&self, hash: Hash) -> Result<Body, Error> {
+        let bytes = self.lock().bodies.body(&hash)?;
+        Body::new(bytes)
+    }
+}
+
+impl Memory {
+    async fn with<T>(&self, view: impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error> {
+        let inner = self.lock();
+        view(&inner.state, &inner.bodies)
+    }
+}
+
+loom_by_projection!(Memory);

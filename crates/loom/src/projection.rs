@@ -1,0 +1,160 @@
+//! From records to the tree: one pure piece of code for every store.
+//!
+//! [`Projection::apply`] takes one record after the other, in the order of writing, and costs the same however much it
+//! holds already: it adds nodes and links, and copies no history. It is also the one place that knows which record may
+//! follow which. A writer asks it before a record is stored, and a violation is a bug of that writer; a reader asks it
+//! after, and the same violation is damage.
+
+mod nodes;
+mod resolve;
+mod rules;
+mod views;
+
+use std::collections::{BTreeMap, HashMap};
+
+use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, TurnId};
+
+use crate::{CantripId, Error, Event, Kind, Opening, Record, RunState, Seq};
+
+use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
+
+/// The tree as far as records have been applied.
+#[derive(Debug, Default)]
+pub struct Projection {
+    looms: BTreeMap<LoomId, LoomNode>,
+    loom_order: Vec<LoomId>,
+    roots: BTreeMap<(LoomId, CantripId), RootNode>,
+    runs: BTreeMap<RunId, RunNode>,
+    run_order: Vec<RunId>,
+    entities: BTreeMap<EntityId, EntityNode>,
+    /// Which live run holds an entity.
+    busy: HashMap<EntityId, RunId>,
+    casts: BTreeMap<CastId, CastNode>,
+    turns: BTreeMap<TurnId, TurnNode>,
+    /// Groups whose last turn is open, by the turn that holds the utterance.
+    groups: HashMap<TurnId, Group>,
+    folds: BTreeMap<FoldId, FoldNode>,
+}
+
+/// What every rule needs to know about the record it is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub record: &'a Record,
+    pub loom: LoomId,
+}
+
+impl Head<'_> {
+    pub(crate) fn refuse(&self, fault: &'static str) -> Error {
+        incoherent(self.record, fault)
+    }
+}
+
+fn incoherent(record: &Record, fault: &'static str) -> Error {
+    Error::Incoherent { run: record.run, kind: record.kind.to_string(), fault }
+}
+
+impl Projection {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next record. If it does not follow from those before, nothing changes.
+    pub fn apply(&mut self, record: &Record) -> Result<(), Error> {
+        let (event, opening) = record.read()?;
+        self.take(record, event, opening)
+    }
+
+    /// The same for one whose payload has been read.
+    pub(crate) fn take(&mut self, record: &Record, event: Event, opening: Option<Opening>) -> Result<(), Error> {
+        let loom = match (self.runs.get(&record.run), &opening) {
+            (None, Some(opening)) if record.seq == Seq::START.next() => opening.loom_id,
+            (None, _) => return Err(incoherent(record, "its run is not open")),
+            (Some(_), Some(_)) => return Err(incoherent(record, "its run is open already")),
+            (Some(run), None) if record.seq == run.newest.next() => run.opening.loom_id,
+            (Some(_), None) => return Err(incoherent(record, "its place is not the next one")),
+        };
+        let head = Head { record, loom };
+        let annotates = record.kind.annotates();
+        if let Some(opening) = opening {
+            self.check_opening(&head, &opening)?;
+            self.enter(&head, event)?;
+            self.open_run(&head, opening);
+        } else {
+            self.enter(&head, event)?;
+        }
+        let run = self.runs.get_mut(&record.run).expect("it was open, or was opened above");
+        run.newest = record.seq;
+        run.epoch = run.epoch.max(record.epoch);
+        if !annotates && record.kind != Kind::Failed {
+            if run.reopen()
+                && let Some(entity) = run.opening.entity_id
+            {
+                self.busy.insert(entity, record.run);
+            }
+            if record.kind != Kind::Parked {
+                run.parked = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_opening(&self, head: &Head<'_>, opening: &Opening) -> Result<(), Error> {
+        match opening.entity_id {
+            Some(entity) if self.busy.contains_key(&entity) => Err(head.refuse("its entity has another live run")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn open_run(&mut self, head: &Head<'_>, opening: Opening) {
+        let loom = opening.loom_id;
+        self.loom(loom);
+        let run = RunNode::opened(head.record, opening);
+        if let (Some(entity), true) = (run.opening.entity_id, run.is_live()) {
+            self.busy.insert(entity, head.record.run);
+        }
+        self.runs.insert(head.record.run, run);
+        self.run_order.push(head.record.run);
+    }
+
+    fn loom(&mut self, loom: LoomId) -> &mut LoomNode {
+        self.looms.entry(loom).or_insert_with(|| {
+            self.loom_order.push(loom);
+            LoomNode::default()
+        })
+    }
+
+    /// Marks a run as written elsewhere.
+    pub fn mark_copied(&mut self, run: RunId) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.copied = true;
+        }
+    }
+
+    /// Whether a run has ended, so that only annotations may follow; none if it is not known.
+    pub fn ended(&self, run: RunId) -> Option<bool> {
+        self.runs.get(&run).map(RunNode::has_ended)
+    }
+
+    /// The live run that holds an entity.
+    pub fn busy(&self, entity: EntityId) -> Option<RunId> {
+        self.busy.get(&entity).copied()
+    }
+
+    /// The entity a run is about, and whether the run failed and would have to take it again.
+    pub(crate) fn failed_entity(&self, run: RunId) -> Option<EntityId> {
+        let run = self.runs.get(&run)?;
+        run.opening.entity_id.filter(|_| run.has_failed())
+    }
+
+    pub(crate) fn end_run(&mut self, record: &Record, state: RunState) {
+        if let Some(run) = self.runs.get_mut(&record.run) {
+            run.end(record.at, state);
+            let (entity, of) = (run.opening.entity_id, record.run);
+            if let Some(entity) = entity
+                && self.busy.get(&entity) == Some(&of)
+            {
+                self.busy.remove(&entity);
+            }
+        }
+    }
+}

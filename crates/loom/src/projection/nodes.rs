@@ -1,0 +1,216 @@
+//! What the projection keeps about each thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
+
+use crate::{
+    Actor, Asked, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, Opened, Opening, Record, Root, RunKind,
+    RunState, Seq, TurnClosed,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct LoomNode {
+    pub roots: Vec<CantripId>,
+    pub entities: Vec<EntityId>,
+    /// Closed ones.
+    pub turns: Vec<TurnId>,
+    /// By the place of the turn among `turns`.
+    pub leaves: BTreeMap<u64, TurnId>,
+}
+
+#[derive(Debug)]
+pub(super) struct RootNode {
+    pub root: Root,
+    pub at: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct EntityNode {
+    pub entity: Arc<Entity>,
+    pub loom: LoomId,
+    pub run: RunId,
+    pub at: Timestamp,
+    pub casts: Vec<CastId>,
+    /// The last closed turn of its own.
+    pub leaf: Option<TurnId>,
+    pub sequence: u64,
+    pub open: Option<TurnId>,
+    pub live_cast: Option<CastId>,
+}
+
+#[derive(Debug)]
+pub(super) struct CastNode {
+    pub cast: Arc<Cast>,
+    pub run: RunId,
+    pub at: Timestamp,
+    pub last_turn: Option<TurnId>,
+    pub end: Option<Arc<End>>,
+}
+
+/// A call as far as it came within one turn.
+#[derive(Debug)]
+pub(super) struct CallNode {
+    pub number: u32,
+    pub asked: Option<Arc<Asked>>,
+    /// None: it was delegated here, and settles in a continuation.
+    pub settled: Option<Arc<CallSettled>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub record: TurnClosed,
+    pub at: Timestamp,
+    /// Its place among the turns of its loom.
+    pub place: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct RewardNode {
+    pub reward: f64,
+    pub by: Actor,
+    pub at: Timestamp,
+    pub note: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct TurnNode {
+    pub parent: Option<TurnId>,
+    pub loom: LoomId,
+    pub entity: EntityId,
+    pub cast: CastId,
+    pub sequence: u64,
+    /// The turn that holds the utterance of its group: itself, unless it is a continuation.
+    pub holder: TurnId,
+    pub opened: Option<Arc<Opened>>,
+    pub calls: Vec<CallNode>,
+    pub first_of_cast: bool,
+    pub first_of_entity: bool,
+    /// None while it is open.
+    pub closed: Option<Closed>,
+    pub children: Vec<TurnId>,
+    pub rewards: Vec<RewardNode>,
+    pub folds: Vec<cantrip_canon::FoldId>,
+}
+
+#[derive(Debug)]
+pub(super) struct FoldNode {
+    pub fold: Fold,
+    pub at: Timestamp,
+    /// Orders folds of one path.
+    pub place: u64,
+}
+
+/// A group whose last turn is open.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub open: TurnId,
+    pub started: BTreeMap<u32, StartedCall>,
+    pub settled: BTreeSet<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct StartedCall {
+    pub asked: Option<Arc<Asked>>,
+    pub delegation: bool,
+}
+
+impl Group {
+    pub(super) fn new(open: TurnId) -> Self {
+        Self { open, started: BTreeMap::new(), settled: BTreeSet::new() }
+    }
+
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = u32> + '_ {
+        self.started.keys().copied().filter(|number| !self.settled.contains(number))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Live,
+    /// Given up by its machine; who resumes it makes it live again.
+    Failed,
+    Ended(RunState),
+}
+
+#[derive(Debug)]
+pub(super) struct RunNode {
+    pub opening: Opening,
+    pub created_at: Timestamp,
+    pub newest: Seq,
+    pub epoch: Epoch,
+    phase: Phase,
+    pub ended_at: Option<Timestamp>,
+    pub parked: bool,
+    /// Approvals that nobody has decided.
+    pub approvals: BTreeSet<String>,
+    pub copied: bool,
+}
+
+impl RunNode {
+    pub(super) fn opened(record: &Record, opening: Opening) -> Self {
+        let (phase, ended_at) = match opening.kind {
+            RunKind::Summon => (Phase::Ended(RunState::Terminated), Some(record.at)),
+            RunKind::Cast | RunKind::Predict | RunKind::Job => (Phase::Live, None),
+        };
+        Self {
+            opening,
+            created_at: record.at,
+            newest: record.seq,
+            epoch: record.epoch,
+            phase,
+            ended_at,
+            parked: false,
+            approvals: BTreeSet::new(),
+            copied: false,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        match self.phase {
+            Phase::Live | Phase::Failed => false,
+            Phase::Ended(_) => true,
+        }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.phase == Phase::Failed
+    }
+
+    pub(super) fn fail(&mut self, at: Timestamp) {
+        self.phase = Phase::Failed;
+        self.ended_at = Some(at);
+    }
+
+    /// Makes a failed run live again; says whether it was one.
+    pub(super) fn reopen(&mut self) -> bool {
+        let failed = self.has_failed();
+        if failed {
+            self.phase = Phase::Live;
+            self.ended_at = None;
+        }
+        failed
+    }
+
+    pub(super) fn end(&mut self, at: Timestamp, state: RunState) {
+        self.phase = Phase::Ended(state);
+        self.ended_at = Some(at);
+    }
+
+    /// Where it stands; a run waits only once its lease is free.
+    pub(super) fn state(&self, held: bool) -> RunState {
+        match self.phase {
+            Phase::Ended(state) => state,
+            Phase::Failed => RunState::Failed,
+            Phase::Live if held => RunState::Running,
+            Phase::Live if self.parked || !self.approvals.is_empty() => RunState::Waiting,
+            Phase::Live if self.epoch == Epoch::NONE => RunState::Queued,
+            Phase::Live => RunState::Running,
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Which record may follow which, and what it adds to the tree.
+//!
+//! Each rule checks first and changes after, so a record that is refused leaves no trace.
+
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, EntityId, TurnId};
+use serde_json::{Map, Value};
+
+use super::nodes::{
+    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, RewardNode, RootNode, StartedCall, TurnNode,
+};
+use super::{Head, Projection};
+use crate::{
+    CallId, CallSettled, Caller, CantripId, Cast, Closing, End, Ending, Entity, Error, Event, Fold, Intent, Opened,
+    Origin, Reward, Root, RunState, Started, TurnClosed, Work,
+};
+
+impl Projection {
+    pub(super) fn enter(&mut self, head: &Head<'_>, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Root(root) => self.root_entered(head, root),
+            Event::Entity(entity) => self.entity_made(head, entity),
+            Event::Cast(cast) => self.cast_begun(head, cast),
+            Event::Attempt(attempt) => self.live_cast(head, attempt.cast_id).map(|_| ()),
+            Event::Opened(opened) => self.turn_opened(head, opened),
+            Event::Started(started) => self.call_started(head, started),
+            Event::Settled(settled) => self.call_settled(head, settled),
+            Event::Turn(closed) => self.turn_closed(head, closed),
+            Event::Fold(fold) => self.folded(head, fold),
+            Event::Parked(parked) => {
+                self.live_cast(head, parked.cast_id)?;
+                if let Some(run) = self.runs.get_mut(&head.record.run) {
+                    run.parked = true;
+                }
+                Ok(())
+            }
+            Event::End(end) => self.cast_ended(head, end),
+            Event::Failed(_) => {
+                if self.ended(head.record.run) == Some(true) {
+                    return Err(head.refuse("its run has ended"));
+                }
+                let entity = self.runs.get_mut(&head.record.run).and_then(|run| {
+                    run.fail(head.record.at);
+                    run.opening.entity_id
+                });
+                if let Some(entity) = entity {
+                    self.busy.remove(&entity);
+                }
+                Ok(())
+            }
+            Event::Reward(reward) => self.rewarded(head, reward),
+            Event::Other { kind, payload } => {
+                self.other(head, &kind, &payload);
+                Ok(())
+            }
+        }
+    }
+
+    fn root_entered(&mut self, head: &Head<'_>, root: Root) -> Result<(), Error> {
+        if CantripId::cut(&root.hash) != root.cantrip_id {
+            return Err(head.refuse("the cantrip's id is not cut from its hash"));
+        }
+        // Two processes may bring the same cantrip at once; the first one stands.
+        let key = (head.loom, root.cantrip_id);
+        if !self.roots.contains_key(&key) {
+            self.loom(head.loom).roots.push(root.cantrip_id);
+            self.roots.insert(key, RootNode { root, at: head.record.at });
+        }
+        Ok(())
+    }
+
+    fn entity_made(&mut self, head: &Head<'_>, entity: Entity) -> Result<(), Error> {
+        if self.entities.contains_key(&entity.entity_id) {
+            return Err(head.refuse("the entity is there already"));
+        }
+        if !self.roots.contains_key(&(head.loom, entity.cantrip_id)) {
+            return Err(head.refuse("its cantrip is not in this loom"));
+        }
+        let sequence = match entity.origin {
+            Origin::Root => 0,
+            Origin::Child { parent, .. } => self.closed(head, parent).map(|_| 0)?,
+            Origin::Fork(fork) => self.closed(head, fork.turn)?.sequence,
+        };
+        let id = entity.entity_id;
+        let node = EntityNode {
+            entity: Arc::new(entity),
+            loom: head.loom,
+            run: head.record.run,
+            at: head.record.at,
+            casts: Vec::new(),
+            leaf: None,
+            sequence,
+            open: None,
+            live_cast: None,
+        };
+        self.loom(head.loom).entities.push(id);
+        self.entities.insert(id, node);
+        Ok(())
+    }
+
+    fn cast_begun(&mut self, head: &Head<'_>, cast: Cast) -> Result<(), Error> {
+        if self.casts.contains_key(&cast.cast_id) {
+            return Err(head.refuse("the cast is there already"));
+        }
+        if let Intent::Of(earlier) = &cast.intent
+            && !self.casts.contains_key(earlier)
+        {
+            return Err(head.refuse("the cast whose intent it goes on under is not there"));
+        }
+        let entity = self.entities.get_mut(&cast.entity_id).ok_or_else(|| head.refuse("its entity is not there"))?;
+        if entity.live_cast.is_some() {
+            return Err(head.refuse("its entity has a live cast"));
+        }
+        entity.live_cast = Some(cast.cast_id);
+        entity.casts.push(cast.cast_id);
+        let id = cast.cast_id;
+        let node =
+            CastNode { cast: Arc::new(cast), run: head.record.run, at: head.record.at, last_turn: None, end: None };
+        self.casts.insert(id, node);
+        Ok(())
+    }
+
+    /// The entity of a cast that has begun and not ended.
+    fn live_cast(&self, head: &Head<'_>, cast: CastId) -> Result<EntityId, Error> {
+        match self.casts.get(&cast) {
+            Some(node) if node.end.is_none() => Ok(node.cast.entity_id),
+            Some(_) => Err(head.refuse("its cast has ended")),
+            None => Err(head.refuse("its cast is not there")),
+        }
+    }
+
+    fn closed(&self, head: &Head<'_>, turn: TurnId) -> Result<&TurnNode, Error> {
+        match self.turns.get(&turn) {
+            Some(node) if node.closed.is_some() => Ok(node),
+            Some(_) => Err(head.refuse("the turn it names is still open")),
+            None => Err(head.refuse("the turn it names is not there")),
+        }
+    }
+
+    fn turn_opened(&mut self, head: &Head<'_>, opened: Opened) -> Result<(), Error> {
+        let entity_id = self.live_cast(head, opened.cast_id)?;
+        if self.turns.contains_key(&opened.turn_id) {
+            return Err(head.refuse("the turn is there already"));
+        }
+        let entity = self.entities.get_mut(&entity_id).expect("a cast has an entity");
+        if entity.open.is_some() {
+            return Err(head.refuse("its entity has an open turn"));
+        }
+        let above = match entity.entity.origin {
+            Origin::Root => None,
+            Origin::Child { parent, .. } => Some(parent),
+            Origin::Fork(fork) => Some(fork.turn),
+        };
+        if opened.parent_id != entity.leaf.or(above) {
+            return Err(head.refuse("its parent is not the turn before it"));
+        }
+        if opened.sequence != entity.sequence + 1 {
+            return Err(head.refuse("its sequence is not the next one"));
+        }
+        entity.open = Some(opened.turn_id);
+        let node = TurnNode {
+            parent: opened.parent_id,
+            loom: head.loom,
+            entity: entity_id,
+            cast: opened.cast_id,
+            sequence: opened.sequence,
+            holder: opened.turn_id,
+            first_of_cast: self.casts.get(&opened.cast_id).is_some_and(|cast| cast.last_turn.is_none()),
+            first_of_entity: entity.leaf.is_none(),
+            opened: None,
+            calls: Vec::new(),
+            closed: None,
+            children: Vec::new(),
+            rewards: Vec::new(),
+            folds: Vec::new(),
+        };
+        let id = opened.turn_id;
+        self.groups.insert(id, Group::new(id));
+        self.turns.insert(id, TurnNode { opened: Some(Arc::new(opened)), ..node });
+        Ok(())
+    }
+
+    /// The group a call belongs to, if it is one of a turn.
+    fn group(&mut self, head: &Head<'_>, call: CallId) -> Result<&mut Group, Error> {
+        match call.caller() {
+            Caller::Turn(holder) if call.number() > 0 => {
+                self.groups.get_mut(&holder).ok_or_else(|| head.refuse("its group has no open turn"))
+            }
+            Caller::Turn(_) | Caller::Fold(_) => Err(head.refuse("only calls of an utterance are started")),
+        }
+    }
+
+    fn call_started(&mut self, head: &Head<'_>, started: Started) -> Result<(), Error> {
+        let number = started.call_id.number();
+        let delegation = match started.work {
+            Work::Gate | Work::Verifier => false,
+            Work::Delegation { .. } => true,
+        };
+        let group = self.group(head, started.call_id)?;
+        if group.settled.contains(&number) {
+            return Err(head.refuse("the call is settled already"));
+        }
+        // A new owner may start an idempotent call again; what was asked does not change.
+        let asked = started.asked.map(Arc::new);
+        group.started.entry(number).or_insert(StartedCall { asked, delegation });
+        Ok(())
+    }
+
+    fn call_settled(&mut self, head: &Head<'_>, settled: CallSettled) -> Result<(), Error> {
+        let number = settled.call_id.number();
+        // A failed request, of a turn that may never open or of a fold: in the journal for its cost, not in the tree.
+        match settled.call_id.caller() {
+            Caller::Turn(_) if number > 0 => {}
+            Caller::Turn(_) | Caller::Fold(_) => return Ok(()),
+        }
+        let group = self.group(head, settled.call_id)?;
+        if !group.settled.insert(number) {
+            return Err(head.refuse("the call is settled already"));
+        }
+        let started = group.started.get(&number).and_then(|started| started.asked.clone());
+        let asked = started.or_else(|| settled.asked.clone().map(Arc::new));
+        let open = group.open;
+        let turn = self.turns.get_mut(&open).expect("an open group has an open turn");
+        turn.calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
+        Ok(())
+    }
+
+    fn turn_closed(&mut self, head: &Head<'_>, record: TurnClosed) -> Result<(), Error> {
+        let id = record.turn_id;
+        let (holder, entity, cast, sequence, parent) = match self.turns.get(&id) {
+            Some(node) if node.closed.is_none() => (node.holder, node.entity, node.cast, node.sequence, node.parent),
+            Some(_) => return Err(head.refuse("the turn is closed already")),
+            None => return Err(head.refuse("the turn is not there")),
+        };
+        let group = self.groups.get_mut(&holder).expect("an open turn has an open group");
+        let mut delegated = None;
+        match &record.closing {
+            Closing::Sealed { call, next } => {
+                let number = call.number();
+                match group.started.get(&number) {
+                    Some(started) if started.delegation && call.caller() == Caller::Turn(holder) => {
+                        delegated = Some(CallNode { number, asked: started.asked.clone(), settled: None });
+                    }
+                    Some(_) | None => return Err(head.refuse("it is sealed by a call that delegates nothing")),
+                }
+                if group.unsettled().any(|unsettled| unsettled != number) || group.settled.contains(&number) {
+                    return Err(head.refuse("another call is unsettled, or the delegation is settled"));
+                }
+                if self.turns.contains_key(next) {
+                    return Err(head.refuse("the turn it goes on in is there already"));
+                }
+            }
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
+                if group.unsettled().next().is_some() {
+                    return Err(head.refuse("a call is unsettled"));
+                }
+            }
+        }
+        let next = match record.closing {
+            Closing::Sealed { next, .. } => {
+                group.open = next;
+                Some(next)
+            }
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
+                self.groups.remove(&holder);
+                None
+            }
+        };
+        if let Some(next) = next {
+            let node = TurnNode {
+                parent: Some(id),
+                loom: head.loom,
+                entity,
+                cast,
+                sequence: sequence + 1,
+                holder,
+                opened: None,
+                calls: Vec::new(),
+                first_of_cast: false,
+                first_of_entity: false,
+                closed: None,
+                children: Vec::new(),
+                rewards: Vec::new(),
+                folds: Vec::new(),
+            };
+            self.turns.insert(next, node);
+        }
+        let above = parent.and_then(|parent| {
+            let node = self.turns.get_mut(&parent)?;
+            node.children.push(id);
+            node.closed.as_ref().map(|closed| closed.place)
+        });
+        let loom = self.loom(head.loom);
+        let place = loom.turns.len() as u64;
+        loom.turns.push(id);
+        loom.leaves.insert(place, id);
+        if let Some(above) = above {
+            loom.leaves.remove(&above);
+        }
+        let turn = self.turns.get_mut(&id).expect("it was looked up above");
+        turn.calls.extend(delegated);
+        turn.calls.sort_by_key(|call| call.number);
+        turn.closed = Some(Closed { record, at: head.record.at, place });
+        let entity = self.entities.get_mut(&entity).expect("a turn has an entity");
+        entity.leaf = Some(id);
+        entity.sequence = sequence;
+        entity.open = next;
+        if let Some(cast) = self.casts.get_mut(&cast) {
+            cast.last_turn = Some(id);
+        }
+        Ok(())
+    }
+
+    fn folded(&mut self, head: &Head<'_>, fold: Fold) -> Result<(), Error> {
+        if self.folds.contains_key(&fold.fold_id) {
+            return Err(head.refuse("the fold is there already"));
+        }
+        if !self.entities.contains_key(&fold.entity_id) {
+            return Err(head.refuse("its entity is not there"));
+        }
+        self.closed(head, fold.after)?;
+        if let Some(turn) = self.turns.get_mut(&fold.after) {
+            turn.folds.push(fold.fold_id);
+        }
+        let place = self.folds.len() as u64;
+        self.folds.insert(fold.fold_id, FoldNode { fold, at: head.record.at, place });
+        Ok(())
+    }
+
+    fn cast_ended(&mut self, head: &Head<'_>, end: End) -> Result<(), Error> {
+        let entity_id = self.live_cast(head, end.cast_id)?;
+        let entity = self.entities.get_mut(&entity_id).expect("a cast has an entity");
+        if entity.open.is_some() {
+            return Err(head.refuse("a turn of the cast is open"));
+        }
+        let cast = self.casts.get_mut(&end.cast_id).expect("it was found live");
+        if cast.last_turn != end.leaf {
+            return Err(head.refuse("its leaf is not the last turn of the cast"));
+        }
+        entity.live_cast = None;
+        let state = match &end.ending {
+            Ending::Terminated { .. } => RunState::Terminated,
+            Ending::Truncated { .. } => RunState::Truncated,
+        };
+        cast.end = Some(Arc::new(end));
+        let root = self.runs.get(&head.record.run).and_then(|run| run.opening.entity_id);
+        if root == Some(entity_id) {
+            self.end_run(head.record, state);
+        }
+        Ok(())
+    }
+
+    fn rewarded(&mut self, head: &Head<'_>, reward: Reward) -> Result<(), Error> {
+        self.closed(head, reward.turn_id)?;
+        if let Some(turn) = self.turns.get_mut(&reward.turn_id) {
+            let Reward { reward, by, note, .. } = reward;
+            turn.rewards.push(RewardNode { reward, by, at: head.record.at, note });
+        }
+        Ok(())
+    }
+
+    /// What kinds without a type of their own say about their run.
+    fn other(&mut self, head: &Head<'_>, kind: &str, payload: &Map<String, Value>) {
+        let approval = || payload.get("approval_id").and_then(Value::as_str).map(str::to_owned);
+        match kind {
+            "approval.requested" => {
+                if let (Some(run), Some(approval)) = (self.runs.get_mut(&head.record.run), approval()) {
+                    run.approvals.insert(approval);
+                }
+            }
+            "approval.decided" => {
+                if let (Some(run), Some(approval)) = (self.runs.get_mut(&head.record.run), approval()) {
+                    run.approvals.remove(&approval);
+                }
+            }
+            "predict.closed" => {
+                let succeeded = payload.get("status").and_then(Value::as_str) == Some("succeeded");
+                if self.ended(head.record.run) == Some(false) {
+                    let state = if succeeded { RunState::Terminated } else { RunState::Failed };
+                    self.end_run(head.record, state);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What the tree shows: turns put together from their records, paths, threads, lists.
+
+use std::collections::BTreeSet;
+
+use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
+
+use super::Projection;
+use super::nodes::{CallNode, CastNode, Closed, EntityNode, TurnNode};
+use crate::limits::PAGE_ITEMS_MAX;
+use crate::{
+    Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, FoldView, GateRecord, Intent,
+    Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Thread, ThreadState,
+    Turn, Utterance,
+};
+
+fn missing(kind: &'static str, id: impl ToString) -> Error {
+    Error::NotFound { kind, id: id.to_string() }
+}
+
+/// The part of a list that a page asks for.
+fn page<T: Copy>(all: &[T], page: Page) -> Listed<T> {
+    let start = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX).min(all.len());
+    let end = start.saturating_add(page.most.min(PAGE_ITEMS_MAX)).min(all.len());
+    let next = (end < all.len()).then_some(end as u64);
+    Listed { items: all[start..end].to_vec(), next }
+}
+
+fn mapped<T, U>(listed: Listed<T>, each: impl FnMut(T) -> Result<U, Error>) -> Result<Listed<U>, Error> {
+    let items: Result<Vec<U>, Error> = listed.items.into_iter().map(each).collect();
+    Ok(Listed { items: items?, next: listed.next })
+}
+
+impl Projection {
+    pub fn looms(&self) -> Vec<LoomId> {
+        self.loom_order.clone()
+    }
+
+    fn loom_node(&self, loom: LoomId) -> Result<&super::LoomNode, Error> {
+        self.looms.get(&loom).ok_or_else(|| missing("loom", loom))
+    }
+
+    pub fn roots(&self, loom: LoomId, bodies: &dyn Bodies) -> Result<Vec<RootView>, Error> {
+        let ids = self.loom_node(loom)?.roots.iter();
+        ids.map(|id| {
+            let node = self.roots.get(&(loom, *id)).ok_or_else(|| missing("cantrip", id))?;
+            let cantrip: Cantrip = node.root.cantrip.load(bodies)?;
+            Ok(RootView { cantrip_id: *id, loom_id: loom, at: node.at, cantrip })
+        })
+        .collect()
+    }
+
+    pub fn entities(&self, loom: LoomId, asked: Page) -> Result<Listed<EntityView>, Error> {
+        mapped(page(&self.loom_node(loom)?.entities, asked), |id| self.entity(id))
+    }
+
+    fn entity_node(&self, entity: EntityId) -> Result<&EntityNode, Error> {
+        self.entities.get(&entity).ok_or_else(|| missing("entity", entity))
+    }
+
+    pub fn entity(&self, entity: EntityId) -> Result<EntityView, Error> {
+        let node = self.entity_node(entity)?;
+        Ok(EntityView {
+            entity: (*node.entity).clone(),
+            loom_id: node.loom,
+            run_id: node.run,
+            at: node.at,
+            casts: node.casts.clone(),
+            leaf: node.leaf,
+        })
+    }
+
+    pub fn casts(&self, entity: EntityId, bodies: &dyn Bodies) -> Result<Vec<CastView>, Error> {
+        self.entity_node(entity)?.casts.iter().map(|cast| self.cast(*cast, bodies)).collect()
+    }
+
+    fn cast_node(&self, cast: CastId) -> Result<&CastNode, Error> {
+        self.casts.get(&cast).ok_or_else(|| missing("cast", cast))
+    }
+
+    pub fn cast(&self, cast: CastId, bodies: &dyn Bodies) -> Result<CastView, Error> {
+        let node = self.cast_node(cast)?;
+        let outcome = match &node.end {
+            None => None,
+            Some(end) => Some(Outcome {
+                ending: match &end.ending {
+                    Ending::Terminated { ended_by, result } => {
+                        Ending::Terminated { ended_by: *ended_by, result: result.load(bodies)? }
+                    }
+                    Ending::Truncated { reason, error, summary } => {
+                        Ending::Truncated { reason: *reason, error: error.clone(), summary: summary.clone() }
+                    }
+                },
+                entity_id: node.cast.entity_id,
+                cast_id: cast,
+                loom_id: self.entity_node(node.cast.entity_id)?.loom,
+                leaf: end.leaf,
+                turns: end.turns,
+                utterances: end.utterances,
+                usage: end.usage,
+                cost: end.cost,
+            }),
+        };
+        Ok(CastView {
+            intent: self.intent(cast, bodies)?,
+            own_intent: own_intent(node),
+            cast: (*node.cast).clone(),
+            run_id: node.run,
+            at: node.at,
+            outcome,
+        })
+    }
+
+    /// The intent a cast is about. Casts that go on under an earlier one name casts that were there before them, so
+    /// this ends.
+    fn intent(&self, cast: CastId, bodies: &dyn Bodies) -> Result<Content, Error> {
+        let mut node = self.cast_node(cast)?;
+        loop {
+            match &node.cast.intent {
+                Intent::New(content) => return content.load(bodies),
+                Intent::Of(earlier) => node = self.cast_node(*earlier)?,
+            }
+        }
+    }
+
+    pub fn turns(&self, loom: LoomId, asked: Page, bodies: &dyn Bodies) -> Result<Listed<Turn>, Error> {
+        mapped(page(&self.loom_node(loom)?.turns, asked), |id| self.turn(id, bodies))
+    }
+
+    fn closed_turn(&self, turn: TurnId) -> Result<(&TurnNode, &Closed), Error> {
+        let node = self.turns.get(&turn).ok_or_else(|| missing("turn", turn))?;
+        let closed = node.closed.as_ref().ok_or_else(|| missing("turn", turn))?;
+        Ok((node, closed))
+    }
+
+    pub fn turn(&self, id: TurnId, bodies: &dyn Bodies) -> Result<Turn, Error> {
+        let (node, closed) = self.closed_turn(id)?;
+        let entity = self.entity_node(node.entity)?;
+        let cast = self.cast_node(node.cast)?;
+        let said = self.utterance(node.holder, bodies)?;
+        let gate_calls: Result<Vec<GateRecord>, Error> =
+            node.calls.iter().map(|call| gate_record(node.holder, call, said.as_ref(), bodies)).collect();
+        let gate_calls = gate_calls?;
+        let utterance = if node.holder == id { said } else { None };
+        let spent = gate_calls.iter().filter_map(|record| match &record.settlement {
+            Settlement::Delegated => None,
+            Settlement::Settled(settled) => settled.cost,
+        });
+        let usage = node.opened.as_ref().map(|opened| opened.usage).unwrap_or_default();
+        let asked = node.opened.as_ref().and_then(|opened| opened.cost);
+        let (spawned_by, forked_from) = match entity.entity.origin {
+            Origin::Root => (None, None),
+            Origin::Child { spawned_by, .. } => (Some(spawned_by), None),
+            Origin::Fork(fork) => (None, Some(fork)),
+        };
+        let intent = if node.first_of_cast && own_intent(cast) { Some(self.intent(node.cast, bodies)?) } else { None };
+        Ok(Turn {
+            id,
+            parent_id: node.parent,
+            loom_id: node.loom,
+            cantrip_id: entity.entity.cantrip_id,
+            entity_id: node.entity,
+            cast_id: node.cast,
+            sequence: node.sequence,
+            intent,
+            outputs: match &closed.record.outputs {
+                Some(outputs) => outputs.load(bodies)?,
+                None => Vec::new(),
+            },
+            metadata: Metadata {
+                tokens_prompt: usage.prompt_tokens,
+                tokens_completion: usage.completion_tokens,
+                tokens_cached: usage.cached_tokens,
+                duration_ms: closed.record.duration_ms,
+                timestamp: closed.at,
+                attempts: node.opened.as_ref().map_or(0, |opened| opened.attempt),
+                cost_micros: asked.into_iter().chain(spent).fold(0, |sum, cost| sum.saturating_add(cost.micros())),
+                model: utterance.as_ref().map(|utterance| utterance.model.clone()),
+            },
+            utterance,
+            gate_calls,
+            reward: node.rewards.last().map(|reward| reward.reward),
+            closing: shown_closing(id, closed, cast),
+            continuation_of: node.parent.filter(|_| node.holder != id),
+            forked_from: forked_from.filter(|_| node.first_of_entity),
+            spawned_by: spawned_by.filter(|_| node.first_of_entity),
+        })
+    }
+
+    fn utterance(&self, holder: TurnId, bodies: &dyn Bodies) -> Result<Option<Utterance>, Error> {
+        match self.turns.get(&holder).and_then(|node| node.opened.as_ref()) {
+            Some(opened) => opened.utterance.load(bodies).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The ids of a path, root first.
+    fn path_ids(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
+        let mut ids = vec![turn];
+        let mut node = self.closed_turn(turn)?.0;
+        while let Some(parent) = node.parent {
+            ids.push(parent);
+            node = self.closed_turn(parent)?.0;
+        }
+        ids.reverse();
+        Ok(ids)
+    }
+
+    pub fn path(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Vec<Turn>, Error> {
+        self.path_ids(turn)?.into_iter().map(|id| self.turn(id, bodies)).collect()
+    }
+
+    pub fn thread(&self, leaf: TurnId, bodies: &dyn Bodies) -> Result<Thread, Error> {
+        let turns = self.path(leaf, bodies)?;
+        let mut casts = Vec::new();
+        let mut forks = Vec::new();
+        let mut met = BTreeSet::new();
+        for turn in &turns {
+            if met.insert(turn.cast_id) {
+                casts.push(self.cast(turn.cast_id, bodies)?);
+            }
+            forks.extend(turn.forked_from);
+        }
+        let last = turns.last().ok_or_else(|| missing("turn", leaf))?;
+        let state = match last.closing {
+            Closing::Open | Closing::Sealed { .. } => ThreadState::Active,
+            Closing::Terminated { .. } => ThreadState::Terminated,
+            Closing::Truncated { .. } => ThreadState::Truncated,
+        };
+        let entity = self.entity(last.entity_id)?;
+        Ok(Thread { leaf, state, entity, casts, folds: self.folds(leaf, bodies)?, forks, turns })
+    }
+
+    pub fn leaves(&self, loom: LoomId, asked: Page) -> Result<Listed<TurnId>, Error> {
+        let most = asked.most.min(PAGE_ITEMS_MAX);
+        let mut leaves = self.loom_node(loom)?.leaves.range(asked.after.unwrap_or(0)..);
+        let items: Vec<TurnId> = leaves.by_ref().take(most).map(|(_, id)| *id).collect();
+        Ok(Listed { items, next: leaves.next().map(|(place, _)| *place) })
+    }
+
+    pub fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
+        Ok(self.closed_turn(turn)?.0.children.clone())
+    }
+
+    pub fn rewards(&self, turn: TurnId) -> Result<Vec<RewardView>, Error> {
+        let rewards = self.closed_turn(turn)?.0.rewards.iter().map(|node| RewardView {
+            turn_id: turn,
+            reward: node.reward,
+            by: node.by.clone(),
+            at: node.at,
+            note: node.note.clone(),
+        });
+        Ok(rewards.collect())
+    }
+
+    /// Folds of the entity and of those it branched off from. A child's list starts at its own root, so a fold of the
+    /// entity that spawned it is none of its views.
+    pub fn folds(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Vec<FoldView>, Error> {
+        let mut found = Vec::new();
+        let mut next = Some(turn);
+        while let Some(id) = next {
+            let node = self.closed_turn(id)?.0;
+            found.extend(node.folds.iter().filter_map(|fold| self.folds.get(fold)));
+            next = match self.entity_node(node.entity)?.entity.origin {
+                Origin::Child { .. } if node.first_of_entity => None,
+                Origin::Child { .. } | Origin::Root | Origin::Fork(_) => node.parent,
+            };
+        }
+        found.sort_by_key(|node| node.place);
+        // A fold that another branch made after the same turn is no view of this one.
+        let lineage = self.lineage(turn)?;
+        let own = found.into_iter().filter(|node| lineage.contains(&node.fold.entity_id));
+        own.map(|node| Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at }))
+            .collect()
+    }
+
+    /// The entity of a turn and those it branched off from.
+    fn lineage(&self, turn: TurnId) -> Result<BTreeSet<EntityId>, Error> {
+        let mut lineage = BTreeSet::new();
+        let mut entity = self.closed_turn(turn)?.0.entity;
+        loop {
+            lineage.insert(entity);
+            match self.entity_node(entity)?.entity.origin {
+                Origin::Fork(fork) => entity = self.closed_turn(fork.turn)?.0.entity,
+                Origin::Root | Origin::Child { .. } => return Ok(lineage),
+            }
+        }
+    }
+
+    /// `held` says whether a run's lease is out.
+    pub fn runs(&self, asked: Page, held: impl Fn(RunId) -> bool) -> Result<Listed<RunView>, Error> {
+        mapped(page(&self.run_order, asked), |id| self.run(id, held(id)))
+    }
+
+    pub fn run(&self, run: RunId, held: bool) -> Result<RunView, Error> {
+        let node = self.runs.get(&run).ok_or_else(|| missing("run", run))?;
+        Ok(RunView {
+            run_id: run,
+            kind: node.opening.kind,
+            loom_id: node.opening.loom_id,
+            owner: node.opening.owner.clone(),
+            entity_id: node.opening.entity_id,
+            root_run_id: node.opening.root_run_id,
+            state: node.state(held),
+            newest: node.newest,
+            epoch: node.epoch,
+            created_at: node.created_at,
+            ended_at: node.ended_at,
+            copied: node.copied,
+        })
+    }
+}
+
+fn own_intent(cast: &CastNode) -> bool {
+    match cast.cast.intent {
+        Intent::New(_) => true,
+        Intent::Of(_) => false,
+    }
+}
+
+/// An end that stands alone, because no turn was open, shows on the last turn.
+fn shown_closing(id: TurnId, closed: &Closed, cast: &CastNode) -> Closing {
+    match (&closed.record.closing, &cast.end) {
+        (Closing::Open, Some(end)) if end.leaf == Some(id) => match &end.ending {
+            Ending::Truncated { reason, error, .. } => Closing::Truncated { reason: *reason, error: error.clone() },
+            Ending::Terminated { ended_by, .. } => Closing::Terminated { ended_by: *ended_by },
+        },
+        (
+            closing @ (Closing::Open | Closing::Sealed { .. } | Closing::Terminated { .. } | Closing::Truncated { .. }),
+            _,
+        ) => closing.clone(),
+    }
+}
+
+fn gate_record(
+    holder: TurnId,
+    call: &CallNode,
+    said: Option<&Utterance>,
+    bodies: &dyn Bodies,
+) -> Result<GateRecord, Error> {
+    let call_id = CallId::of_turn(holder, call.number);
+    let (gate, args, tool_call_id) = match &call.asked {
+        Some(asked) => (asked.gate.clone(), asked.args.load(bodies)?, asked.tool_call_id.clone()),
+        None => {
+            let place = usize::try_from(call.number).unwrap_or(usize::MAX).wrapping_sub(1);
+            let asked = said.and_then(|said| said.calls.get(place)).ok_or_else(|| missing("call", call_id))?;
+            (asked.gate.clone(), asked.args.clone(), Some(asked.tool_call_id.clone()))
+        }
+    };
+    let (ephemeral, settlement) = match &call.settled {
+        None => (false, Settlement::Delegated),
+        Some(settled) => (
+            settled.ephemeral,
+            Settlement::Settled(Box::new(Settled {
+                result: settled.result.load(bodies)?,
+                reply: settled.reply.clone(),
+                children: settled.children.clone(),
+                changes: settled.changes.clone(),
+                clock_ms: settled.clock_ms,
+                duration_ms: settled.duration_ms,
+                cost: settled.cost,
+                decision: settled.decision.clone(),
+            })),
+        ),
+    };
+    Ok(GateRecord { call_id, tool_call_id, gate, args, ephemeral, settlement })
+}

@@ -1,0 +1,93 @@
+//! The loom trait for whoever keeps a [`State`](crate::state::State): every view is the projection's.
+
+/// Implements [`Loom`](crate::Loom) for a type with
+/// `async fn with<T>(&self, impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error>`.
+///
+/// A blanket implementation over a private trait would do the same and stand in the way of every other one.
+macro_rules! loom_by_projection {
+    ($store:ty) => {
+        impl $crate::Loom for $store {
+            async fn looms(&self) -> Result<Vec<cantrip_canon::LoomId>, $crate::Error> {
+                self.with(|state, _| Ok(state.projection().looms())).await
+            }
+
+            async fn roots(&self, loom: cantrip_canon::LoomId) -> Result<Vec<$crate::RootView>, $crate::Error> {
+                self.with(|state, bodies| state.projection().roots(loom, bodies)).await
+            }
+
+            async fn entities(
+                &self,
+                loom: cantrip_canon::LoomId,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<$crate::EntityView>, $crate::Error> {
+                self.with(|state, _| state.projection().entities(loom, page)).await
+            }
+
+            async fn entity(&self, entity: cantrip_canon::EntityId) -> Result<$crate::EntityView, $crate::Error> {
+                self.with(|state, _| state.projection().entity(entity)).await
+            }
+
+            async fn casts(&self, entity: cantrip_canon::EntityId) -> Result<Vec<$crate::CastView>, $crate::Error> {
+                self.with(|state, bodies| state.projection().casts(entity, bodies)).await
+            }
+
+            async fn cast(&self, cast: cantrip_canon::CastId) -> Result<$crate::CastView, $crate::Error> {
+                self.with(|state, bodies| state.projection().cast(cast, bodies)).await
+            }
+
+            async fn turns(
+                &self,
+                loom: cantrip_canon::LoomId,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<$crate::Turn>, $crate::Error> {
+                self.with(|state, bodies| state.projection().turns(loom, page, bodies)).await
+            }
+
+            async fn turn(&self, turn: cantrip_canon::TurnId) -> Result<$crate::Turn, $crate::Error> {
+                self.with(|state, bodies| state.projection().turn(turn, bodies)).await
+            }
+
+            async fn path(&self, turn: cantrip_canon::TurnId) -> Result<Vec<$crate::Turn>, $crate::Error> {
+                self.with(|state, bodies| state.projection().path(turn, bodies)).await
+            }
+
+            async fn thread(&self, leaf: cantrip_canon::TurnId) -> Result<$crate::Thread, $crate::Error> {
+                self.with(|state, bodies| state.projection().thread(leaf, bodies)).await
+            }
+
+            async fn leaves(
+                &self,
+                loom: cantrip_canon::LoomId,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_canon::TurnId>, $crate::Error> {
+                self.with(|state, _| state.projection().leaves(loom, page)).await
+            }
+
+            async fn children(&self, turn: cantrip_canon::TurnId) -> Result<Vec<cantrip_canon::TurnId>, $crate::Error> {
+                self.with(|state, _| state.projection().children(turn)).await
+            }
+
+            async fn rewards(&self, turn: cantrip_canon::TurnId) -> Result<Vec<$crate::RewardView>, $crate::Error> {
+                self.with(|state, _| state.projection().rewards(turn)).await
+            }
+
+            async fn folds(&self, turn: cantrip_canon::TurnId) -> Result<Vec<$crate::FoldView>, $crate::Error> {
+                self.with(|state, bodies| state.projection().folds(turn, bodies)).await
+            }
+
+            async fn runs(&self, page: $crate::Page) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+                self.with(|state, _| state.projection().runs(page, |run| state.is_held(run))).await
+            }
+
+            async fn run(&self, run: cantrip_canon::RunId) -> Result<$crate::RunView, $crate::Error> {
+                self.with(|state, _| state.run(run)).await
+            }
+
+            async fn resolve(&self, prefix: &str) -> Result<$crate::Named, $crate::Error> {
+                self.with(|state, _| state.projection().resolve(prefix)).await
+            }
+        }
+    };
+}
+
+pub(crate) use loom_by_projection;
