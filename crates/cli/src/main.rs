@@ -1,1 +1,81 @@
-fn main() {}
+//! The cantrip binary: reads arguments and files, asks the rooms, draws their answer.
+//!
+//! The answer alone goes to standard output, all else to standard error. Every command ends in one reply; its text, its
+//! envelope (`--json`) and the exit status all come from that one value.
+
+mod codes;
+mod demo;
+mod limits;
+mod machine;
+mod present;
+mod stream;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cantrip_canon::{IdSource, Redactor};
+use cantrip_reply::{Call, Guard};
+use clap::{Parser, Subcommand};
+
+use crate::machine::{MachineClock, MachineEntropy};
+use crate::present::Present;
+
+/// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
+#[derive(Debug, Parser)]
+#[command(name = "cantrip", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Start with:\n  cantrip demo\n\nExit status: 0 success, 2 invalid, 3 denied, 4 error.")]
+struct Cantrip {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Print the reply as one line of JSON: the envelope that every surface answers with.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Stream(stream::Stream),
+    Codes(codes::Codes),
+    Limits(limits::Limits),
+}
+
+fn main() -> ExitCode {
+    let cantrip = Cantrip::parse();
+    log_to_standard_error();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("an executor without threads of its own needs nothing the system could refuse");
+    runtime.block_on(run(cantrip))
+}
+
+async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
+    let guard = Guard::new(Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)), Redactor::default());
+    let present = Present { json };
+    match command {
+        Command::Demo(demo) => demo.run(&guard, present).await,
+        Command::Codes(codes) => {
+            let guarded = guard.call(Call::surface("codes"), |rb| async { codes.reply(rb) }).await;
+            present.reply(guarded, || codes.draw())
+        }
+        Command::Limits(limits) => {
+            let guarded = guard.call(Call::surface("limits"), |rb| async { limits.reply(rb) }).await;
+            present.reply(guarded, || limits.draw())
+        }
+        Command::Stream(stream) => {
+            let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;
+            present.reply(guarded, String::new)
+        }
+    }
+}
+
+/// Off unless `CANTRIP_LOG` asks for it, say `CANTRIP_LOG=debug`: on a terminal the reply says all a person needs.
+fn log_to_standard_error() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::level_filters::LevelFilter::OFF.into())
+        .with_env_var("CANTRIP_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

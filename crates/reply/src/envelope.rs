@@ -71,6 +71,11 @@ impl Envelope {
         }
     }
 
+    /// The type in a word: success, invalid, denied, error.
+    pub fn status(&self) -> &'static str {
+        self.status
+    }
+
     pub fn reply_type(&self) -> ReplyType {
         self.reply_type
     }

@@ -39,6 +39,9 @@ use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::log::{self, Line, Place};
 use crate::trace::{Trace, TraceId};
 
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic inside a call must become a reply, so the build must unwind: set panic = \"unwind\"");
+
 /// One call to be made: of what, for whom, within which limits.
 #[derive(Debug)]
 #[must_use = "a call is made by a Guard"]
@@ -185,7 +188,10 @@ impl Guard {
         F: FnOnce(ReplyBuilder) -> R,
         R: Future<Output = Reply>,
     {
-        let (flight, rb) = self.begin(call, None);
+        let (flight, rb) = match self.begin(call, None) {
+            Ok(begun) => begun,
+            Err(failed) => return *failed,
+        };
         let time_max = flight.time_max;
         Running::new(flight, within(time_max, async move { Ok(tool(rb).await) })).await
     }
@@ -227,7 +233,10 @@ impl Guard {
         R: Future<Output = Result<Reply, Panic>> + Send + 'static,
     {
         let abandoned = Arc::new(AtomicBool::new(false));
-        let (flight, rb) = self.begin(call, Some(Arc::clone(&abandoned)));
+        let (flight, rb) = match self.begin(call, Some(Arc::clone(&abandoned))) {
+            Ok(begun) => begun,
+            Err(failed) => return *failed,
+        };
         let Ok(executor) = Handle::try_current() else {
             return flight.land(Ended::Crashed(Panic::told("there is no executor to run the call on")));
         };
@@ -237,31 +246,27 @@ impl Guard {
         Waiting { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
 
-    fn begin(&self, call: Call, runs_on: Option<Arc<AtomicBool>>) -> (Flight, ReplyBuilder) {
+    /// Begins a call; if clock or id source fail, nothing is executed and the call has ended.
+    fn begin(&self, call: Call, runs_on: Option<Arc<AtomicBool>>) -> Result<(Flight, ReplyBuilder), Box<Guarded>> {
         let core = Arc::clone(&self.core);
-        let now = caught(|| core.clock.now()).ok();
-        let trace = call.trace.unwrap_or_else(|| {
-            let fresh = now.and_then(|now| caught(|| core.ids.next_bits(now.wall)).ok());
-            Trace::root(TraceId::from_bits(fresh.unwrap_or_else(unordered_bits)))
+        let Call { tool, trace, place, bytes_max, time_max } = call;
+        let begun = caught(|| {
+            let now = core.clock.now();
+            let trace = trace.unwrap_or_else(|| Trace::root(TraceId::from_bits(core.ids.next_bits(now.wall))));
+            (trace, now.monotonic)
         });
-        let builder = ReplyBuilder::new(Arc::clone(&call.tool), trace.clone(), Arc::clone(&core.redactor));
-        let flight = Flight {
-            tool: call.tool,
-            place: call.place,
-            bytes_max: call.bytes_max,
-            time_max: call.time_max,
-            watch: Watch { trace, started: now.map(|now| now.monotonic) },
-            running: runs_on.map(|abandoned| Runs::on(Arc::clone(&core), abandoned)),
-            core,
+        let (watch, fault) = match begun {
+            Ok((trace, started)) => (Watch { trace, started }, None),
+            Err(panic) => (Watch::broken(), Some(panic)),
         };
-        (flight, builder)
+        let builder = ReplyBuilder::new(Arc::clone(&tool), watch.trace.clone(), Arc::clone(&core.redactor));
+        let running = runs_on.map(|abandoned| Runs::on(Arc::clone(&core), abandoned));
+        let flight = Flight { tool, place, bytes_max, time_max, watch, running, core };
+        match fault {
+            None => Ok((flight, builder)),
+            Some(panic) => Err(Box::new(flight.land(Ended::Crashed(panic)))),
+        }
     }
-}
-
-/// Bits for a call whose clock or id source failed; it still needs a name in the log.
-fn unordered_bits() -> u128 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    u128::from(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// How a call came to its end.
@@ -292,18 +297,23 @@ where
 #[derive(Debug, Clone)]
 struct Watch {
     trace: Trace,
-    /// None if the clock failed.
-    started: Option<Instant>,
+    started: Instant,
 }
 
 impl Watch {
-    fn meta(&self, clock: &dyn Clock) -> Meta {
-        let now = caught(|| clock.now()).ok();
-        let duration = match (now, self.started) {
-            (Some(Now { monotonic, wall: _ }), Some(started)) => monotonic.since(started),
-            (Some(_), None) | (None, _) => Duration::ZERO,
+    /// For a call whose clock or id source failed: it still needs a name in the log.
+    fn broken() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let bits = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { trace: Trace::root(TraceId::from_bits(bits)), started: Instant::default() }
+    }
+
+    fn meta(&self, now: Option<Now>) -> Meta {
+        let (duration, ended_at) = match now {
+            Some(Now { monotonic, wall }) => (monotonic.since(self.started), wall),
+            None => (Duration::ZERO, Timestamp::EPOCH),
         };
-        Meta { trace_id: self.trace.id(), duration, ended_at: now.map_or(Timestamp::EPOCH, |now| now.wall) }
+        Meta { trace_id: self.trace.id(), duration, ended_at }
     }
 }
 
@@ -346,7 +356,7 @@ impl Flight {
             Ok(reply) => reply,
             Err(panic) => self.crash(&panic),
         };
-        self.told(reply, abandoned)
+        self.tell(reply, abandoned)
     }
 
     /// The end of a call that was dropped before its tool came to one.
@@ -363,7 +373,7 @@ impl Flight {
             Ok(reply) => reply,
             Err(panic) => self.crash(&panic),
         };
-        let _ = self.told(reply, abandoned);
+        let _ = self.tell(reply, abandoned);
     }
 
     fn settle(&self, ended: Ended) -> Reply {
@@ -389,8 +399,12 @@ impl Flight {
         self.builder().error(codes::crash())
     }
 
-    fn told(self, reply: Reply, abandoned: bool) -> Guarded {
-        let meta = self.watch.meta(&*self.core.clock);
+    fn tell(self, reply: Reply, abandoned: bool) -> Guarded {
+        let (reply, now) = match caught(|| self.core.clock.now()) {
+            Ok(now) => (reply, Some(now)),
+            Err(panic) => (self.crash(&panic), None),
+        };
+        let meta = self.watch.meta(now);
         let line =
             Line { trace_id: meta.trace_id, tool: &self.tool, place: &self.place, duration: meta.duration, abandoned };
         log::call(&line, &reply, &self.core.redactor);
@@ -475,7 +489,8 @@ impl Future for Waiting {
             // The executor is ending and dropped the task, which wrote its own line.
             let redactor = Arc::clone(&self.core.redactor);
             let builder = ReplyBuilder::new("".into(), self.watch.trace.clone(), redactor);
-            Guarded { reply: builder.error(codes::crash()), meta: self.watch.meta(&*self.core.clock) }
+            let now = caught(|| self.core.clock.now()).ok();
+            Guarded { reply: builder.error(codes::crash()), meta: self.watch.meta(now) }
         }))
     }
 }

@@ -12,6 +12,7 @@ mod envelope;
 mod guard;
 pub mod limits;
 mod log;
+mod meaning;
 mod message;
 mod observation;
 mod page;

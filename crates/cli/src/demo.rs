@@ -1,0 +1,171 @@
+//! `cantrip demo`: what works today, shown by running it.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use cantrip_canon::Money;
+use cantrip_canon::json;
+use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, codes};
+use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
+
+use crate::present::{BOLD, DIM, Present, answer, colour};
+use crate::stream::Playback;
+
+/// A turn as a scripted model tells it: the file that the pages show too.
+const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
+
+/// See what works today: the four outcomes of a call, and a streamed turn. Needs no key and no service.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
+pub(crate) struct Demo {
+    /// Print only the events of the streamed turn, one a line.
+    #[arg(long)]
+    events: bool,
+}
+
+impl Demo {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        if self.events {
+            answer(EVENTS);
+            return ExitCode::SUCCESS;
+        }
+        let mut text = String::new();
+        let guarded = guard
+            .call(Call::surface("demo"), |rb| async {
+                outcomes(guard, &rb, &mut text).await;
+                match streamed(&mut text) {
+                    Ok((events, upserts)) => {
+                        next_steps(&mut text);
+                        rb.success(codes::ok("demo").data(serde_json::json!({"events": events, "upserts": upserts})))
+                    }
+                    Err(fault) => rb.error(codes::job_failed("demo", fault)),
+                }
+            })
+            .await;
+        present.reply(guarded, || text)
+    }
+}
+
+/// Four requests, four outcomes; each is what its tool really came to.
+async fn outcomes(guard: &Guard, rb: &ReplyBuilder, text: &mut String) {
+    let trace = rb.trace();
+    let _ = writeln!(text, "{BOLD}Every call ends in exactly one of four outcomes{BOLD:#}\n");
+    let counted = guard.call(Call::gate(&trace, "count_codes"), |rb| async { count_codes(rb) }).await;
+    show(text, "How many ways are there for a call to end?", &counted);
+    let sought = guard.call(Call::gate(&trace, "find_code"), |rb| async { find_code(rb, "WA-OPEN-S-001") }).await;
+    show(text, "Find the code WA-OPEN-S-001.", &sought);
+    let spent = guard.call(Call::gate(&trace, "pay"), |rb| async { pay(rb, "0.42 USD", "0.25 USD") }).await;
+    show(text, "Pay 0.42 USD out of a purse that holds 0.25 USD.", &spent);
+    let crashed = guard.call(Call::gate(&trace, "average"), |rb| async { average(rb, &[]) }).await;
+    show(text, "Average a list that is empty, with a gate that has a bug.", &crashed);
+    let alive = guard.call(Call::gate(&trace, "average"), |rb| async { average(rb, &[20, 7, 25]) }).await;
+    show(text, "The process lives, and so does that gate: average 20, 7 and 25.", &alive);
+}
+
+fn count_codes(rb: ReplyBuilder) -> Reply {
+    rb.success(codes::gate_ok("count_codes").value(AnyCode::all().len()))
+}
+
+fn find_code(rb: ReplyBuilder, asked: &str) -> Reply {
+    match AnyCode::parse(asked) {
+        Ok(code) => rb.success(codes::gate_ok("find_code").value(code.row().key)),
+        Err(fault) => rb.invalid(codes::unparsable(format!("the code {asked}"), "its area", fault.fault().to_string())),
+    }
+}
+
+fn pay(rb: ReplyBuilder, asked: &str, purse: &str) -> Reply {
+    let (asked, purse): (Money, Money) = match (asked.parse(), purse.parse()) {
+        (Ok(asked), Ok(purse)) => (asked, purse),
+        (Err(fault), _) | (_, Err(fault)) => {
+            return rb.invalid(codes::unparsable("the amount", "its start", fault.to_string()));
+        }
+    };
+    match purse.minus(asked) {
+        Ok(left) => rb.success(codes::gate_ok("pay").value(left)),
+        Err(_) => rb.denied(codes::budget_spent(asked, purse, "the purse")),
+    }
+}
+
+/// The bug: an empty list has no average.
+fn average(rb: ReplyBuilder, numbers: &[i64]) -> Reply {
+    let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
+    rb.success(codes::gate_ok("average").value(numbers.iter().sum::<i64>() / count))
+}
+
+fn show(text: &mut String, asked: &str, guarded: &Guarded) {
+    let Guarded { reply, meta } = guarded;
+    let style = colour(reply.reply_type());
+    let told = match (reply.value(), cantrip_reply::refusal_text(reply, meta)) {
+        (Some(value), _) => format!("=> {value}"),
+        (None, told) => told.unwrap_or_else(|| reply.message()),
+    };
+    let _ = writeln!(text, "  {asked}");
+    let _ = writeln!(text, "    {style}{:<8}{style:#} {DIM}{}{DIM:#}", reply.reply_type().word(), reply.code());
+    let _ = writeln!(text, "    {told}\n");
+}
+
+/// Plays the events and shows each emission at the time a viewer would have had it.
+fn streamed(text: &mut String) -> Result<(usize, usize), String> {
+    let _ = writeln!(text, "{BOLD}What a model says arrives as events; a viewer gets upserts{BOLD:#}");
+    let _ = writeln!(text, "{DIM}A script stands in for the model. Each upsert holds its item whole.{DIM:#}\n");
+    let mut playback = Playback::new(Options { announce_arguments: true, ..Options::default() });
+    let (mut events, mut emissions) = (0, Vec::new());
+    for line in EVENTS.lines() {
+        let value = json::read(line).map_err(|fault| fault.to_string())?;
+        let event = StreamEvent::read(&value).map_err(|issues| format!("{issues:?}"))?;
+        playback.play(&event, &mut emissions).map_err(|fault| fault.to_string())?;
+        events += 1;
+    }
+    playback.close(&mut emissions);
+    for emission in &emissions {
+        let _ = writeln!(text, "  {}", describe(emission));
+    }
+    let upserts = emissions.iter().filter(|emission| matches!(emission, Emission::Upsert(_))).count();
+    let _ = writeln!(text, "\n  {events} events became {upserts} upserts.\n");
+    Ok((events, upserts))
+}
+
+fn describe(emission: &Emission) -> String {
+    match emission {
+        Emission::Upsert(upsert) => {
+            let at = upsert.emitted_at.to_string();
+            let seconds = at.get("2026-02-19T02:00:".len()..at.len() - 1).unwrap_or_default();
+            let (kind, content) = match &upsert.item {
+                Item::Message { content, .. } => ("message", format!("{content}")),
+                Item::Thinking { content, .. } => ("thinking", format!("{content}")),
+                Item::ToolCall(call) => {
+                    let output = call.output.as_ref().map(|output| format!(" -> {}", output.text)).unwrap_or_default();
+                    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+                    ("call", format!("{}({arguments}){output}", call.name))
+                }
+            };
+            let content = end_of(content.replace('\n', " ").trim_end(), 68);
+            format!("{DIM}{seconds} s{DIM:#}  {kind:<8}  {:<8}  {content}", upsert.status.as_str())
+        }
+        Emission::Turn(TurnEvent::Started { model_id, .. }) => format!("{DIM}turn started, model {model_id}{DIM:#}"),
+        Emission::Turn(TurnEvent::Complete { usage, .. }) => {
+            let tokens =
+                usage.as_ref().map(|usage| format!(", {} tokens out", usage.output_tokens)).unwrap_or_default();
+            format!("{DIM}turn complete{tokens}{DIM:#}")
+        }
+        Emission::Turn(TurnEvent::Error { error_code, .. }) => format!("turn failed: {error_code}"),
+    }
+}
+
+/// What a text ends with, as far as it fits into so many columns: there it grows.
+fn end_of(text: &str, columns: usize) -> String {
+    let all = text.chars().count();
+    if all <= columns {
+        return text.to_owned();
+    }
+    std::iter::once('…').chain(text.chars().skip(all + 1 - columns)).collect()
+}
+
+fn next_steps(text: &mut String) {
+    // Someone who came by way of cargo has no binary in the path yet.
+    let cantrip = if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" };
+    let _ = writeln!(text, "{BOLD}Try it{BOLD:#}\n");
+    let _ = writeln!(text, "  {cantrip} codes budget_spent");
+    let _ = writeln!(text, "  {cantrip} demo --events | {cantrip} stream - --gradient 0");
+    let _ = writeln!(text, "  {cantrip} limits");
+}

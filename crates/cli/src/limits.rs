@@ -1,0 +1,61 @@
+//! `cantrip limits`: every named bound of every room. Also this room's own bounds.
+
+use std::fmt::Write;
+
+use cantrip_canon::Limit;
+use cantrip_reply::{Reply, ReplyBuilder, codes};
+use serde_json::json;
+
+use crate::present::{BOLD, DIM, cut, width};
+
+cantrip_canon::limits! {
+    /// The longest line of an event file; twice what one item may hold, so that no valid event meets it.
+    LINE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// Faults of one file that are listed; further ones are counted.
+    FAULTS_LISTED_MAX: usize = 100, "faults";
+}
+
+const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
+
+/// The rooms and their bounds, in dependency order.
+pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
+    ("canon", cantrip_canon::limits::ALL),
+    ("reply", cantrip_reply::limits::ALL),
+    ("stream", cantrip_stream::limits::ALL),
+    ("cli", ALL),
+];
+
+/// Print every bound: queues, sizes, depths, durations.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip limits\n  cantrip limits --json")]
+pub(crate) struct Limits {}
+
+impl Limits {
+    pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
+        let rows: Vec<_> = ROOMS
+            .iter()
+            .flat_map(|(room, limits)| limits.iter().map(move |limit| (room, limit)))
+            .map(|(room, Limit { name, value, unit, doc })| {
+                json!({"room": room, "name": name, "value": value, "unit": unit, "doc": doc})
+            })
+            .collect();
+        rb.success(codes::ok("limits").data(json!({"limits": rows})))
+    }
+
+    pub(crate) fn draw(&self) -> String {
+        let columns =
+            ROOMS.iter().flat_map(|(_, limits)| limits.iter()).map(|limit| limit.name.len()).max().unwrap_or(0);
+        let width = width();
+        let mut text = String::new();
+        for (room, limits) in ROOMS {
+            let _ = writeln!(text, "{BOLD}{room}{BOLD:#}");
+            for Limit { name, value, unit, doc } in *limits {
+                let amount = format!("{value} {unit}");
+                let before = 2 + columns + 2 + 18 + 2;
+                let doc = width.map_or_else(|| (*doc).to_owned(), |all| cut(doc, all.saturating_sub(before)));
+                let _ = writeln!(text, "  {name:<columns$}  {:>18}  {DIM}{doc}{DIM:#}", amount.trim_end());
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,168 @@
+//! Every command shown in a page runs, and prints what the page says it prints.
+//!
+//! A fenced block marked `console` holds commands behind `$ `, each followed by its output. In the output, `...` alone on
+//! a line stands for any lines, and within a line for any text; `[exit N]` as the last line is the exit status, 0 if
+//! absent. A command without output only has to succeed. Commands run in the root of the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Commands that something else runs: what, and who.
+const RUN_ELSEWHERE: &[(&str, &str)] = &[
+    ("./test.sh", "CI itself"),
+    ("./test.sh --long", "the same script; longer properties"),
+    (
+        "git config core.hooksPath .githooks",
+        "would change the reader's checkout; the hook's two commands are in test.sh",
+    ),
+    ("CANTRIP_BLESS=1 cargo test -p cantrip-cli --test generated", "the same test without the variable runs here"),
+    ("cargo run --release -p cantrip-bench -- stream", "test.sh, in its quick form"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli lies in the workspace").to_owned()
+}
+
+/// The pages: Markdown at the root and in the folders that hold prose.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for folder in ["", "docs", "crates", "bench", "examples"] {
+        let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
+        let files = entries.map(|entry| entry.expect("an entry").path());
+        pages.extend(files.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
+    }
+    pages.sort();
+    pages
+}
+
+#[derive(Debug, PartialEq)]
+struct Shown {
+    line: usize,
+    command: String,
+    output: Vec<String>,
+    exit: i32,
+}
+
+fn shown_in(page: &str) -> Vec<Shown> {
+    let mut found: Vec<Shown> = Vec::new();
+    let mut inside = false;
+    for (index, line) in page.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = !inside && line.trim_end() == "```console";
+        } else if inside && let Some(command) = line.strip_prefix("$ ") {
+            found.push(Shown { line: index + 1, command: command.to_owned(), output: Vec::new(), exit: 0 });
+        } else if inside && let Some(last) = found.last_mut() {
+            match line.strip_prefix("[exit ").and_then(|rest| rest.strip_suffix(']')) {
+                Some(status) => last.exit = status.parse().expect("a number in [exit N]"),
+                None => last.output.push(line.to_owned()),
+            }
+        }
+    }
+    for shown in &mut found {
+        while shown.output.last().is_some_and(|line| line.trim().is_empty()) {
+            shown.output.pop();
+        }
+    }
+    found
+}
+
+/// Whether the lines printed are the lines shown.
+fn fits(shown: &[String], printed: &[&str]) -> bool {
+    match shown.split_first() {
+        None => printed.is_empty(),
+        Some((line, rest)) if line == "..." => (0..=printed.len()).any(|skip| fits(rest, &printed[skip..])),
+        Some((line, rest)) => {
+            printed.split_first().is_some_and(|(first, others)| fits_line(line, first) && fits(rest, others))
+        }
+    }
+}
+
+/// `...` stands for any text; what is before, between and behind must come in that order, to the ends of the line.
+fn fits_line(shown: &str, printed: &str) -> bool {
+    let (shown, printed) = (shown.trim_end(), printed.trim_end());
+    let parts: Vec<&str> = shown.split("...").collect();
+    let [first, between @ .., last] = parts.as_slice() else { return shown == printed };
+    let Some(mut rest) = printed.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    between.iter().all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+fn run(command: &str) -> (String, i32) {
+    let binary = Path::new(env!("CARGO_BIN_EXE_cantrip"));
+    let command = match command.strip_prefix("cargo run -- ") {
+        Some(arguments) => format!("cantrip {arguments}"),
+        None => command.to_owned(),
+    };
+    let path = format!(
+        "{}:{}",
+        binary.parent().expect("a folder").display(),
+        std::env::var("PATH").expect("a PATH to find bash by")
+    );
+    let output = Command::new("bash")
+        .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+        .current_dir(root())
+        .env("PATH", path)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("bash runs");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+}
+
+#[test]
+fn every_command_in_a_page_runs_and_prints_what_is_shown() {
+    let mut faults = Vec::new();
+    let mut ran = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a readable page");
+        let name = page.strip_prefix(root()).expect("below the root").display().to_string();
+        for shown in shown_in(&text) {
+            if RUN_ELSEWHERE.iter().any(|(command, _)| *command == shown.command) {
+                continue;
+            }
+            ran += 1;
+            let (printed, exit) = run(&shown.command);
+            let lines: Vec<&str> = printed.trim_end().lines().collect();
+            if exit != shown.exit || !(shown.output.is_empty() || fits(&shown.output, &lines)) {
+                faults.push(format!("{name}:{}: $ {}\nexit {exit}, printed:\n{printed}", shown.line, shown.command));
+            }
+        }
+    }
+    assert!(ran >= 3, "only {ran} commands were found in the pages");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_two_commands_stand_on_the_first_screen() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("a README");
+    let screen: Vec<&str> = readme.lines().take(24).collect();
+    assert!(screen.contains(&"$ cargo run -- demo") && screen.contains(&"$ ./test.sh"), "{screen:#?}");
+}
+
+#[test]
+fn output_that_differs_from_the_page_is_noticed() {
+    let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    assert!(fits(&shown(&["a", "...", "z"]), &["a", "b", "c", "z"]));
+    assert!(fits(&shown(&["took ... ms", "..."]), &["took 12 ms"]));
+    assert!(fits(&shown(&["{\"a\":1,..."]), &["{\"a\":1,\"b\":2}"]));
+    assert!(!fits(&shown(&["a", "..."]), &["b"]));
+    assert!(!fits(&shown(&["a"]), &["a", "b"]));
+    assert!(!fits(&shown(&["took ... ms"]), &["took 12 s"]));
+    assert!(!fits(&shown(&["exact"]), &["exactly"]));
+}
+
+#[test]
+fn commands_are_found_only_in_console_blocks() {
+    let page = "```sh\n$ no\n```\n```console\n$ yes --now\nline\n[exit 2]\n\n$ again\n```\n$ no\n";
+    let found = shown_in(page);
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0], Shown { line: 5, command: "yes --now".into(), output: vec!["line".into()], exit: 2 });
+    assert_eq!(found[1].command, "again");
+}
