@@ -192,23 +192,18 @@ impl ReplyBuilder {
 
     /// The only place where a reply comes to be. What the message shows is redacted here, and all data of what is not
     /// a success; the further data of a success is the answer that was asked for and stays as it was given.
-    fn seal(self, Draft { code, mut data, fault: _ }: Draft) -> Reply {
-        let fields: Map<String, Value> = if code.reply_type().is_success() {
-            code.row().fields.iter().filter_map(|field| data.get_key_value(*field)).map(owned).collect()
-        } else {
-            data.clone()
-        };
-        if fields.is_empty() {
-            return Reply { code, data };
+    fn seal(self, Draft { code, data: mut further, fault: _ }: Draft) -> Reply {
+        let mut data = Map::with_capacity(further.len());
+        for field in code.row().fields {
+            if let Some(value) = further.shift_remove(*field) {
+                // The names of fields are ours: an `authorization` there is the id of one, not a header.
+                data.insert((*field).to_owned(), self.redacted_as_shown(self.redactor.value(&value)));
+            }
         }
-        if let Value::Object(redacted) = self.redactor.value(&Value::Object(fields)) {
-            // A key that holds a secret may come back under another name; the one that was given must go.
-            if !code.reply_type().is_success() {
-                data = Map::new();
-            }
-            for (key, value) in redacted {
-                data.insert(key, self.redacted_as_shown(value));
-            }
+        if code.reply_type().is_success() || further.is_empty() {
+            data.append(&mut further);
+        } else if let Value::Object(mut redacted) = self.redactor.value(&Value::Object(further)) {
+            data.append(&mut redacted);
         }
         Reply { code, data }
     }
@@ -228,10 +223,6 @@ impl ReplyBuilder {
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
-}
-
-fn owned((key, value): (&String, &Value)) -> (String, Value) {
-    (key.clone(), value.clone())
 }
 
 /// A code and its data, before the wrapper has looked at them.
