@@ -1,5 +1,5 @@
 //! What a tool may say, and what becomes of what it may not.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Codes: what a text must be to be one.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use cantrip_reply::{AnyCode, Fault};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
 //! The envelope, byte for byte.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::sync::Arc;
 use std::time::Duration;

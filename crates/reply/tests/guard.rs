@@ -1,5 +1,5 @@
 //! The safety wrapper: one reply and one line for every call, whatever happens.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -100,7 +100,6 @@ impl Bench {
 
 #[test]
 fn this_build_unwinds() {
-    assert!(cfg!(panic = "unwind"));
     assert!(std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new("unwound"))).is_err());
 }
 

@@ -1,5 +1,5 @@
 //! What an entity reads, byte for byte.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use cantrip_canon::Redactor;
 use cantrip_reply::limits::{MESSAGE_FIELD_CHARS_MAX, OBSERVATION_TEXT_BYTES_MAX, VERIFY_RULE_CHARS_MAX};

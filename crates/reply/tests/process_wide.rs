@@ -1,5 +1,5 @@
 //! What concerns the whole process: the panic hook, and a log that fails.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

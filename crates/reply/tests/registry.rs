@@ -1,5 +1,5 @@
 //! The registry as a whole, and what a surface makes of each of its codes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
