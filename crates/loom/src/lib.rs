@@ -4,10 +4,11 @@
 //! computed from them by one [`Projection`]. So there is nothing that could be edited: a fork is a new branch, a fold a
 //! shorter view, a reward one more record.
 
-#[macro_use]
 mod views;
 
 mod body;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod erased;
 mod error;
 mod event;

@@ -1,0 +1,157 @@
+//! The promises of [`Journal`] and [`Loom`] as code: every store runs every case.
+//!
+//! A suite per store was rejected: it drifts to what that store happens to do. Here a store brings a [`Subject`] and
+//! gets one test per case, and one more that fails if a case was left out.
+//!
+//! ```
+//! use cantrip_loom::{Memory, conformance::Fleeting};
+//!
+//! cantrip_loom::conformance!(memory, Fleeting::new(Memory::new()));
+//! # fn main() {}
+//! ```
+
+mod journal_cases;
+mod leases_cases;
+mod tree_cases;
+mod weaver;
+
+use crate::{Journal, Loom};
+
+pub use weaver::{Episode, Weaver, at, closed, sample_cantrip, settled, started, utterance};
+
+/// A store under test, fresh and empty.
+pub trait Subject: Sized + Send + Sync {
+    type Store: Journal + Loom;
+
+    fn store(&self) -> &Self::Store;
+
+    /// Closes the store and opens what it left, as another process would; none if it leaves nothing.
+    fn reopen(self) -> impl Future<Output = Option<Self>> + Send;
+
+    /// Whether it takes steps that move money.
+    fn keeps_ledger(&self) -> bool {
+        false
+    }
+}
+
+/// A store that leaves nothing behind.
+#[derive(Debug)]
+pub struct Fleeting<S>(S);
+
+impl<S> Fleeting<S> {
+    pub fn new(store: S) -> Self {
+        Self(store)
+    }
+}
+
+impl<S: Journal + Loom> Subject for Fleeting<S> {
+    type Store = S;
+
+    fn store(&self) -> &S {
+        &self.0
+    }
+
+    async fn reopen(self) -> Option<Self> {
+        None
+    }
+}
+
+/// Runs one case to its end, on a runtime of its own whose time stands still unless something waits for it.
+pub fn run<F: Future<Output = ()>>(case: F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime without I/O can always be built").block_on(case);
+}
+
+macro_rules! cases {
+    ($dollar:tt $($module:ident { $($case:ident),+ $(,)? })+) => {
+        /// The name of every case.
+        pub const CASES: &[&str] = &[$($(stringify!($case)),+),+];
+
+        /// The cases themselves, for the macro.
+        #[doc(hidden)]
+        pub mod cases {
+            $($(pub async fn $case<S: super::Subject>(subject: S) {
+                super::$module::$case(subject).await;
+            })+)+
+        }
+
+        /// Makes a module `name` with one test per case against what `maker` gives, made anew for each.
+        #[macro_export]
+        macro_rules! conformance {
+            ($dollar name:ident, $dollar maker:expr) => {
+                mod $dollar name {
+                    #[allow(unused_imports)]
+                    use super::*;
+
+                    const RUN: &[&str] = &[$($(stringify!($case)),+),+];
+
+                    $($(#[test]
+                    fn $case() {
+                        $dollar crate::conformance::run($dollar crate::conformance::cases::$case($dollar maker));
+                    })+)+
+
+                    #[test]
+                    fn no_case_is_missing() {
+                        assert_eq!(RUN, $dollar crate::conformance::CASES);
+                    }
+                }
+            };
+        }
+    };
+}
+
+cases! { $
+    journal_cases {
+        a_run_reads_back_in_the_order_it_was_written,
+        every_record_is_chained_to_the_one_before_it,
+        appends_at_once_leave_no_gap,
+        a_step_is_written_whole_or_not_at_all,
+        a_step_asked_for_again_is_written_once,
+        a_step_id_with_other_content_is_a_conflict,
+        money_is_never_dropped,
+        a_run_is_opened_once,
+        an_entity_has_one_live_run,
+        an_ended_run_takes_annotations_only,
+        without_a_lease_only_annotations_are_written,
+        an_unknown_run_is_not_found,
+        a_reader_is_woken_by_the_next_record,
+        an_unknown_kind_passes_through_unchanged,
+        a_long_value_is_a_body_and_reads_back,
+        a_record_cannot_name_a_body_that_is_not_there,
+        a_missing_body_is_an_error,
+        a_dropped_append_is_wholly_in_or_out,
+        a_scan_gives_every_run_in_the_order_of_writing,
+        copies_keep_place_time_and_epoch,
+        what_was_committed_survives_reopening,
+    }
+    leases_cases {
+        an_old_epoch_writes_nothing_after_a_takeover,
+        the_first_acquire_has_one_winner,
+        an_expired_lease_is_taken_over_and_not_renewed,
+        a_live_lease_is_held_until_it_expires,
+        a_returned_lease_is_free_at_once,
+        an_expired_lease_still_writes_until_someone_takes_over,
+        epochs_survive_reopening,
+    }
+    tree_cases {
+        a_turn_reads_back_as_it_was_written,
+        an_open_turn_is_not_in_the_tree,
+        a_path_leads_from_the_root_to_its_turn,
+        delegation_seals_the_turn_and_the_child_hangs_from_it,
+        a_sealed_group_reads_as_five_turns,
+        a_fork_is_two_records_and_leaves_the_original_alone,
+        a_fork_keeps_the_path_up_to_its_turn,
+        leaves_are_the_turns_without_children,
+        the_latest_reward_counts_and_all_are_kept,
+        a_fold_holds_where_its_turn_is_on_the_path,
+        an_end_without_a_turn_shows_on_the_last_one,
+        a_send_extends_the_thread_of_its_entity,
+        a_cast_may_go_on_under_an_earlier_intent,
+        runs_say_where_they_stand,
+        a_failed_run_is_reopened_by_its_next_record,
+        an_unambiguous_beginning_names_its_thing,
+        lists_come_in_pages,
+        settled_calls_read_in_call_order,
+        records_that_do_not_follow_are_refused,
+    }
+}

@@ -1,0 +1,117 @@
+//! Who may write, and until when.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Subject, Weaver, at, utterance};
+use crate::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Step};
+
+const LASTS: Duration = Duration::from_secs(30);
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name).expect("a name")
+}
+
+pub(super) async fn an_old_epoch_writes_nothing_after_a_takeover<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut zombie = weaver.cast("count").await;
+    let expired = zombie.lease.expires_at;
+    let taken = store.acquire(zombie.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
+    assert_eq!(taken.epoch, Epoch::FIRST.next());
+    let before = store.holder(zombie.run).await.expect("a known run");
+    let opened = weaver.opened(&zombie, utterance(Some("hm"), &[]), &mut Vec::new());
+    let step = Step::holds(weaver.step_id(), zombie.lease.clone()).record(weaver.draft(opened));
+    let answer = store.append(step).await.expect("an answer");
+    assert_eq!(answer, Answer::Fenced { held: Epoch::FIRST, now: taken.epoch });
+    assert!(matches!(store.renew(&zombie.lease, at(1), LASTS).await, Err(Error::LeaseLost { .. })));
+    store.release(&zombie.lease).await.expect("returning what is lost does nothing");
+    assert_eq!(store.holder(zombie.run).await.expect("a known run"), before);
+    zombie.lease = taken;
+    weaver.turn(&mut zombie, "echo", json!(1), Closing::Open).await;
+}
+
+pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (mut step, episode) = {
+        let intent = weaver.intent("count");
+        weaver.open(crate::Origin::Root, intent, None, 0)
+    };
+    step.place = crate::Place::Opens { run: episode.run, lease: None };
+    weaver.commit(step).await;
+    assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
+    let race = (0..8).map(|n| store.acquire(episode.run, owner(&format!("process-{n}")), at(10), LASTS));
+    let answers = futures_util::future::join_all(race).await;
+    let won: Vec<&Lease> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+    assert_eq!(won.len(), 1, "{answers:?}");
+    assert_eq!(won[0].epoch, Epoch::FIRST);
+    let lost =
+        answers.iter().filter(|answer| matches!(answer, Err(Error::LeaseHeld { by, .. }) if *by == won[0].owner));
+    assert_eq!(lost.count(), 7);
+}
+
+pub(super) async fn an_expired_lease_is_taken_over_and_not_renewed<S: Subject>(subject: S) {
+    let store = subject.store();
+    let episode = Weaver::new(store).cast("count").await;
+    let expired = episode.lease.expires_at;
+    let answer = store.renew(&episode.lease, expired, LASTS).await;
+    assert!(matches!(answer, Err(Error::LeaseExpired { .. })), "{answer:?}");
+    let again = store.acquire(episode.run, episode.lease.owner.clone(), expired, LASTS).await.expect("it has expired");
+    assert_eq!(again.epoch, Epoch::FIRST.next());
+    assert_eq!(again.expires_at, expired.after(LASTS));
+}
+
+pub(super) async fn a_live_lease_is_held_until_it_expires<S: Subject>(subject: S) {
+    let store = subject.store();
+    let episode = Weaver::new(store).cast("count").await;
+    let renewed = store.renew(&episode.lease, at(10_000), LASTS).await.expect("it is live");
+    assert_eq!((renewed.epoch, renewed.expires_at), (episode.lease.epoch, at(40_000)));
+    let early = store.acquire(episode.run, owner("process-2"), at(39_999), LASTS).await;
+    assert!(matches!(early, Err(Error::LeaseHeld { until, .. }) if until == at(40_000)), "{early:?}");
+    let own = store.acquire(episode.run, episode.lease.owner.clone(), at(39_999), LASTS).await;
+    assert!(matches!(own, Err(Error::LeaseHeld { .. })), "{own:?}");
+    assert!(store.acquire(episode.run, owner("process-2"), at(40_000), LASTS).await.is_ok());
+}
+
+pub(super) async fn a_returned_lease_is_free_at_once<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let episode = weaver.cast("count").await;
+    store.release(&episode.lease).await.expect("it is held");
+    assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
+    let opened = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    let answer = store.append(step).await.expect("an answer");
+    assert!(matches!(answer, Answer::Fenced { .. }), "{answer:?}");
+    let lease = store.acquire(episode.run, owner("process-2"), at(20), LASTS).await.expect("it is free");
+    assert_eq!(lease.epoch, Epoch::FIRST.next());
+}
+
+pub(super) async fn an_expired_lease_still_writes_until_someone_takes_over<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let lease = store.renew(&episode.lease, at(1), Duration::from_millis(1)).await.expect("it is live");
+    assert_eq!(lease.expires_at, at(2));
+    // The weaver's clock is far beyond that by now.
+    weaver.plain(&mut episode).await;
+}
+
+pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
+    let episode = {
+        let store = subject.store();
+        let episode = Weaver::new(store).cast("count").await;
+        // Owners that came and went without a record.
+        for n in 0..3_u64 {
+            let now = episode.lease.expires_at.after(Duration::from_hours(n));
+            store.acquire(episode.run, owner("process-2"), now, LASTS).await.expect("it has expired");
+        }
+        episode
+    };
+    let Some(subject) = subject.reopen().await else { return };
+    let late = episode.lease.expires_at.after(Duration::from_hours(9));
+    let lease = subject.store().acquire(episode.run, owner("process-3"), late, LASTS).await.expect("it is free");
+    assert_eq!(lease.epoch, Epoch::new(5));
+}

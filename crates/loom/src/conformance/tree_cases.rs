@@ -1,0 +1,517 @@
+//! Turns, paths, children, forks, folds, rewards, runs.
+
+use cantrip_canon::{EntityId, TurnId};
+use cantrip_reply::codes;
+use serde_json::{Value, json};
+
+use super::{Episode, Subject, Weaver, closed, settled, started, utterance};
+use crate::{
+    Actor, CallId, Child, Closing, Content, Draft, EndedBy, Ending, Environment, Error, Event, Failed, Fault, Fold,
+    Fork, Held, Intent, Journal, Loom, Named, Origin, Page, ParkReason, Parked, Reward, RunKind, RunState, Settlement,
+    Spawn, Step, Strategy, ThreadState, TruncationReason, Work,
+};
+
+async fn leaves<L: Loom>(store: &L, loom: cantrip_canon::LoomId) -> Vec<TurnId> {
+    store.leaves(loom, Page::FIRST).await.expect("readable").items
+}
+
+async fn ids<L: Loom>(store: &L, turn: TurnId) -> Vec<TurnId> {
+    store.path(turn).await.expect("readable").iter().map(|turn| turn.id).collect()
+}
+
+pub(super) async fn a_turn_reads_back_as_it_was_written<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count to two").await;
+    let first = weaver.plain(&mut episode).await;
+    let second = weaver.done(&mut episode, json!({"sum": 3})).await;
+    let turn = store.turn(first).await.expect("closed");
+    assert_eq!((turn.parent_id, turn.sequence), (None, 1));
+    assert_eq!((turn.loom_id, turn.cantrip_id), (weaver.loom, weaver.cantrip));
+    assert_eq!((turn.entity_id, turn.cast_id), (episode.entity, episode.cast));
+    assert_eq!(turn.intent, Some(Content::from("count to two")));
+    assert_eq!(turn.said(), r#"[{"args":{"n":1},"gate":"echo","tool_call_id":"call_1"}]"#);
+    let record = &turn.gate_calls[0];
+    assert_eq!((record.gate.as_str(), &record.args), ("echo", &json!({"n": 1})));
+    assert_eq!(record.tool_call_id.as_deref(), Some("call_1"));
+    assert_eq!(record.call_id, CallId::of_turn(first, 1));
+    assert!(!record.is_error());
+    let took = &turn.metadata;
+    assert_eq!((took.tokens_prompt, took.tokens_completion, took.tokens_cached), (100, 20, 40));
+    assert_eq!((took.duration_ms, took.attempts, took.model.as_deref()), (12, 1, Some("scripted")));
+    assert_eq!((turn.terminated(), turn.truncated(), turn.sealed()), (false, false, false));
+    let turn = store.turn(second).await.expect("closed");
+    assert_eq!((turn.parent_id, turn.sequence, &turn.intent), (Some(first), 2, &None));
+    assert_eq!((turn.terminated(), turn.ended_by()), (true, Some(EndedBy::Done)));
+    let thread = store.thread(second).await.expect("a path");
+    assert_eq!((thread.state, thread.casts.len(), thread.halves().len()), (ThreadState::Terminated, 1, 4));
+    let outcome = thread.casts[0].outcome.as_ref().expect("it has ended");
+    assert_eq!(outcome.leaf, Some(second));
+    assert_eq!(outcome.ending, Ending::Terminated { ended_by: EndedBy::Done, result: json!({"sum": 3}) });
+    let root = &store.roots(weaver.loom).await.expect("readable")[0];
+    assert_eq!((root.cantrip_id, &root.cantrip), (weaver.cantrip, &super::sample_cantrip()));
+}
+
+pub(super) async fn an_open_turn_is_not_in_the_tree<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let first = weaver.plain(&mut episode).await;
+    let opened = weaver.opened(&episode, utterance(Some("I think"), &[]), &mut Vec::new());
+    let open = opened.turn_id;
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    weaver.commit(step).await;
+    assert!(matches!(store.turn(open).await, Err(Error::NotFound { kind: "turn", .. })));
+    assert_eq!(leaves(store, weaver.loom).await, [first]);
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
+    weaver.commit(step).await;
+    assert_eq!(leaves(store, weaver.loom).await, [open]);
+    assert_eq!(store.turn(open).await.expect("closed").said(), "I think");
+}
+
+pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut turns = Vec::new();
+    for _ in 0..6 {
+        turns.push(weaver.plain(&mut episode).await);
+    }
+    for (at, turn) in turns.iter().enumerate() {
+        assert_eq!(ids(store, *turn).await, turns[..=at]);
+    }
+    assert_eq!(store.entity(episode.entity).await.expect("known").leaf, turns.last().copied());
+    assert_eq!(store.children(turns[2]).await.expect("known"), [turns[3]]);
+}
+
+/// A parent whose one utterance delegates `children` times in a row, each to one child that is done at once; gives the
+/// parent's turns and the children's.
+async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
+    let mut parent = weaver.cast("delegate").await;
+    let calls: Vec<(&str, Value)> =
+        (0..children).map(|n| ("call_agent", json!({"intent": format!("part {n}")}))).collect();
+    let opened = weaver.opened(&parent, utterance(None, &calls), &mut Vec::new());
+    let holder = opened.turn_id;
+    let (mut open, mut turns, mut child_turns) = (holder, Vec::new(), Vec::new());
+    let mut step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(opened));
+    for n in 1..=children {
+        let call = CallId::of_turn(holder, n);
+        let child: EntityId = call.child(0);
+        let next: TurnId = weaver.id();
+        let intent = weaver.intent("part");
+        let cast = weaver.cast_of(child, intent);
+        let origin = Origin::Child { parent: open, spawned_by: Spawn { call_id: call, index: 0 } };
+        let entity = weaver.entity(child, origin);
+        let mut episode =
+            Episode { entity: child, cast: cast.cast_id, leaf: Some(open), sequence: 0, turns: 0, ..parent.clone() };
+        step = step
+            .record(weaver.draft(started(call, Work::Delegation { children: vec![child] }, None)))
+            .record(weaver.draft(closed(open, Closing::Sealed { call, next })))
+            .record(weaver.draft(entity))
+            .record(weaver.draft(cast));
+        weaver.commit(step).await;
+        let done = Closing::Terminated { ended_by: EndedBy::Done };
+        child_turns.push(weaver.turn(&mut episode, "done", json!(n), done).await);
+        let result = Held::of(json!(n), &mut Vec::new()).expect("it is short");
+        let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
+        let mut over = settled(call, json!(n), &mut Vec::new());
+        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into() }];
+        turns.push(open);
+        open = next;
+        step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(end)).record(weaver.draft(over));
+    }
+    step = step.record(weaver.draft(closed(open, Closing::Open)));
+    weaver.commit(step).await;
+    turns.push(open);
+    parent.leaf = Some(open);
+    parent.sequence = turns.len() as u64;
+    parent.turns = turns.len() as u64;
+    (turns, child_turns, parent)
+}
+
+pub(super) async fn delegation_seals_the_turn_and_the_child_hangs_from_it<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (turns, children, parent) = delegating(&mut weaver, 1).await;
+    let sealed = store.turn(turns[0]).await.expect("closed");
+    assert!(sealed.sealed());
+    assert_eq!(sealed.gate_calls[0].settlement, Settlement::Delegated);
+    let child = store.turn(children[0]).await.expect("closed");
+    assert_eq!((child.parent_id, child.sequence), (Some(turns[0]), 1));
+    assert_ne!(child.entity_id, parent.entity);
+    assert_eq!(child.spawned_by, Some(Spawn { call_id: CallId::of_turn(turns[0], 1), index: 0 }));
+    let rest = store.turn(turns[1]).await.expect("closed");
+    assert_eq!((rest.parent_id, rest.continuation_of, rest.sequence), (Some(turns[0]), Some(turns[0]), 2));
+    assert_eq!((&rest.utterance, rest.metadata.tokens_prompt), (&None, 0));
+    assert_eq!(
+        (rest.gate_calls[0].gate.as_str(), &rest.gate_calls[0].args),
+        ("call_agent", &json!({"intent": "part 0"}))
+    );
+    assert_eq!(store.children(turns[0]).await.expect("known"), [children[0], turns[1]]);
+    assert_eq!(ids(store, children[0]).await, [turns[0], children[0]]);
+}
+
+pub(super) async fn a_sealed_group_reads_as_five_turns<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (turns, children, mut parent) = delegating(&mut weaver, 4).await;
+    assert_eq!(ids(store, turns[4]).await, turns);
+    let sequences: Vec<u64> = store.path(turns[4]).await.expect("readable").iter().map(|turn| turn.sequence).collect();
+    assert_eq!(sequences, [1, 2, 3, 4, 5]);
+    for (turn, child) in turns.iter().zip(&children) {
+        assert_eq!(store.turn(*child).await.expect("closed").parent_id, Some(*turn));
+    }
+    assert_eq!(leaves(store, weaver.loom).await, [&children[..], &turns[4..]].concat());
+    let last = weaver.done(&mut parent, json!("abcd")).await;
+    assert_eq!(store.turn(last).await.expect("closed").sequence, 6);
+}
+
+async fn fork<J: Journal>(weaver: &mut Weaver<'_, J>, turn: TurnId, sequence: u64) -> Episode {
+    let intent = weaver.intent("another way");
+    let origin = Origin::Fork(Fork { turn, environment: Environment::None });
+    let (mut step, episode) = weaver.open(origin, intent, Some(turn), sequence);
+    // The cantrip is in the loom already: an entity and a cast are all a fork needs.
+    let opening = weaver.opening(RunKind::Cast, episode.entity);
+    step.records.remove(0);
+    let made = weaver.entity(episode.entity, origin);
+    step.records[0] = Draft::opening(weaver.now(), opening, made).expect("a small record");
+    assert_eq!(step.records.len(), 2);
+    weaver.commit(step).await;
+    episode
+}
+
+pub(super) async fn a_fork_is_two_records_and_leaves_the_original_alone<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        turns.push(weaver.plain(&mut episode).await);
+    }
+    let original = store.thread(turns[3]).await.expect("a path");
+    let mut branch = fork(&mut weaver, turns[1], 2).await;
+    let new = weaver.plain(&mut branch).await;
+    assert_eq!(store.thread(turns[3]).await.expect("a path"), original);
+    let turn = store.turn(new).await.expect("closed");
+    assert_eq!((turn.parent_id, turn.sequence), (Some(turns[1]), 3));
+    assert_eq!(turn.forked_from, Some(Fork { turn: turns[1], environment: Environment::None }));
+    assert_eq!(turn.intent, Some(Content::from("another way")));
+    assert_eq!(leaves(store, weaver.loom).await, [turns[3], new]);
+    let thread = store.thread(new).await.expect("a path");
+    assert_eq!((thread.casts.len(), thread.forks.len(), thread.turns.len()), (2, 1, 3));
+    let second = weaver.plain(&mut branch).await;
+    assert_eq!(store.turn(second).await.expect("closed").forked_from, None);
+}
+
+pub(super) async fn a_fork_keeps_the_path_up_to_its_turn<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (mut turns, _, mut parent) = delegating(&mut weaver, 2).await;
+    turns.push(weaver.plain(&mut parent).await);
+    turns.push(weaver.done(&mut parent, json!(1)).await);
+    for (at, turn) in turns.iter().enumerate() {
+        let kept = store.path(*turn).await.expect("readable");
+        let mut branch = fork(&mut weaver, *turn, at as u64 + 1).await;
+        let new = weaver.plain(&mut branch).await;
+        let path = store.path(new).await.expect("readable");
+        assert_eq!(path[..=at], kept[..]);
+        assert_eq!(path[at + 1..].iter().map(|turn| turn.id).collect::<Vec<_>>(), [new]);
+    }
+}
+
+pub(super) async fn leaves_are_the_turns_without_children<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (_, _, mut parent) = delegating(&mut weaver, 2).await;
+    let turn = weaver.plain(&mut parent).await;
+    fork(&mut weaver, turn, parent.sequence).await;
+    let all = store.turns(weaver.loom, Page::FIRST).await.expect("readable").items;
+    let mut expected = Vec::new();
+    for turn in &all {
+        let has_child = all.iter().any(|other| other.parent_id == Some(turn.id));
+        assert_eq!(store.children(turn.id).await.expect("known").is_empty(), !has_child);
+        if !has_child {
+            expected.push(turn.id);
+        }
+    }
+    assert_eq!(leaves(store, weaver.loom).await, expected);
+}
+
+pub(super) async fn the_latest_reward_counts_and_all_are_kept<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let turn = weaver.done(&mut episode, json!(1)).await;
+    assert_eq!(store.turn(turn).await.expect("closed").reward, None);
+    for (reward, by) in [(0.5, "user:1"), (-1.0, "user:2"), (0.75, "user:1")] {
+        let reward = Reward { turn_id: turn, reward, by: Actor::new(by).expect("a name"), note: Some("seen".into()) };
+        let step = Step::beside(weaver.step_id(), episode.run).record(weaver.draft(reward));
+        weaver.commit(step).await;
+    }
+    assert_eq!(store.turn(turn).await.expect("closed").reward, Some(0.75));
+    let rewards = store.rewards(turn).await.expect("known");
+    let given: Vec<(f64, &str)> = rewards.iter().map(|reward| (reward.reward, reward.by.as_str())).collect();
+    assert_eq!(given, [(0.5, "user:1"), (-1.0, "user:2"), (0.75, "user:1")]);
+    assert!(rewards.is_sorted_by_key(|reward| reward.at));
+}
+
+pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut turns = Vec::new();
+    for _ in 0..3 {
+        turns.push(weaver.plain(&mut episode).await);
+    }
+    let fold = Fold {
+        fold_id: weaver.id(),
+        entity_id: episode.entity,
+        after: turns[2],
+        from: 1,
+        to: 2,
+        strategy: Strategy::Window,
+        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
+        estimate_before: 900,
+        estimate_after: 300,
+        attempt: None,
+        degraded: false,
+    };
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
+    weaver.commit(step).await;
+    turns.push(weaver.plain(&mut episode).await);
+    let held: Vec<usize> = {
+        let mut held = Vec::new();
+        for turn in &turns {
+            held.push(store.folds(*turn).await.expect("known").len());
+        }
+        held
+    };
+    assert_eq!(held, [0, 0, 1, 1]);
+    let view = &store.folds(turns[3]).await.expect("known")[0];
+    assert_eq!((&view.fold, view.text.as_str()), (&fold, "[Folded: turns 1-2] 2 turns are not shown."));
+    let mut before = fork(&mut weaver, turns[1], 2).await;
+    let plain = weaver.plain(&mut before).await;
+    assert_eq!(store.folds(plain).await.expect("known"), []);
+    let mut after = fork(&mut weaver, turns[3], 4).await;
+    let folded = weaver.plain(&mut after).await;
+    assert_eq!(store.folds(folded).await.expect("known").len(), 1);
+    // Every turn stays readable.
+    assert_eq!(store.path(folded).await.expect("readable").len(), 5);
+}
+
+pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let turn = weaver.plain(&mut episode).await;
+    let error = Fault { mark: codes::UNREACHABLE.any().into(), message: "the provider is down".into() };
+    let reason = TruncationReason::CrystalError;
+    let ending = Ending::Truncated { reason, error: Some(error.clone()), summary: "1 turn".into() };
+    weaver.end(&episode, ending).await;
+    let seen = store.turn(turn).await.expect("closed");
+    assert_eq!((seen.truncated(), seen.truncation()), (true, Some((reason, Some(&error)))));
+    assert_eq!(store.thread(turn).await.expect("a path").state, ThreadState::Truncated);
+    assert_eq!(store.turns(weaver.loom, Page::FIRST).await.expect("readable").items.len(), 1);
+    // A cast without a turn ends too, and shows nowhere else.
+    let empty = weaver.cast("nothing").await;
+    weaver.truncate(&empty, TruncationReason::Cancelled).await;
+    let cast = store.cast(empty.cast).await.expect("known");
+    assert_eq!(cast.outcome.expect("it has ended").leaf, None);
+}
+
+pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    // Summoned: an entity and nothing more; its run is over at once.
+    let (mut step, mut episode) = {
+        let intent = weaver.intent("unused");
+        weaver.open(Origin::Root, intent, None, 0)
+    };
+    step.records.pop();
+    let opening = weaver.opening(RunKind::Summon, episode.entity);
+    step.records[0] = Draft::opening(weaver.now(), opening, weaver.root()).expect("a small record");
+    step.place = crate::Place::Opens { run: episode.run, lease: None };
+    weaver.commit(step).await;
+    assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
+    let mut turns = Vec::new();
+    for intent in ["one", "two"] {
+        let intent = weaver.intent(intent);
+        episode = weaver.send(&episode, intent).await;
+        turns.push(weaver.done(&mut episode, json!(1)).await);
+    }
+    let path = store.path(turns[1]).await.expect("readable");
+    assert_eq!(path.iter().map(|turn| (turn.id, turn.sequence)).collect::<Vec<_>>(), [(turns[0], 1), (turns[1], 2)]);
+    assert_eq!(path[1].intent, Some(Content::from("two")));
+    assert_eq!(store.casts(episode.entity).await.expect("known").len(), 2);
+    assert_eq!(store.entity(episode.entity).await.expect("known").leaf, Some(turns[1]));
+}
+
+pub(super) async fn a_cast_may_go_on_under_an_earlier_intent<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    weaver.plain(&mut episode).await;
+    weaver.truncate(&episode, TruncationReason::MaxTurns).await;
+    let mut more = weaver.send(&episode, Intent::Of(episode.cast)).await;
+    let turn = weaver.done(&mut more, json!(1)).await;
+    assert_eq!(store.turn(turn).await.expect("closed").intent, None);
+    let cast = store.cast(more.cast).await.expect("known");
+    assert_eq!((cast.intent, cast.own_intent), (Content::from("count"), false));
+}
+
+pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let state = async |run| store.run(run).await.expect("known").state;
+    let intent = weaver.intent("later");
+    let (mut step, queued) = weaver.open(Origin::Root, intent, None, 0);
+    step.place = crate::Place::Opens { run: queued.run, lease: None };
+    weaver.commit(step).await;
+    assert_eq!(state(queued.run).await, RunState::Queued);
+    let mut episode = weaver.cast("count").await;
+    assert_eq!(state(episode.run).await, RunState::Running);
+    let parked = Parked {
+        cast_id: episode.cast,
+        reason: ParkReason::CrystalUnavailable,
+        turn_id: None,
+        error: None,
+        elapsed_ms: Some(5),
+    };
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
+    weaver.commit(step).await;
+    store.release(&episode.lease).await.expect("held");
+    assert_eq!(state(episode.run).await, RunState::Waiting);
+    let owner = crate::Owner::new("process-2").expect("a name");
+    let lease = store.acquire(episode.run, owner, weaver.now(), std::time::Duration::from_hours(1)).await;
+    episode.lease = lease.expect("it is free");
+    assert_eq!(state(episode.run).await, RunState::Running);
+    weaver.done(&mut episode, json!(1)).await;
+    let view = store.run(episode.run).await.expect("known");
+    assert_eq!((view.state, view.kind, view.entity_id), (RunState::Terminated, RunKind::Cast, Some(episode.entity)));
+    assert!(view.ended_at.is_some() && view.created_at < view.ended_at.expect("ended"));
+    let listed = store.runs(Page::FIRST).await.expect("readable").items;
+    assert_eq!(listed.iter().map(|run| run.run_id).collect::<Vec<_>>(), [queued.run, episode.run]);
+}
+
+pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let error = Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".into() };
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(Failed { error }));
+    weaver.commit(step).await;
+    assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Failed);
+    weaver.plain(&mut episode).await;
+    assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Running);
+    weaver.done(&mut episode, json!(1)).await;
+    assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
+}
+
+pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let turn = weaver.plain(&mut episode).await;
+    weaver.plain(&mut episode).await;
+    assert_eq!(store.resolve(&turn.to_string()).await.expect("known"), Named::Turn(turn));
+    assert_eq!(store.resolve("run_").await.expect("there is one"), Named::Run(episode.run));
+    let digits = episode.run.to_string();
+    assert_eq!(store.resolve(&digits["run_".len()..]).await.expect("known"), Named::Run(episode.run));
+    let shared = store.resolve("turn_").await;
+    assert!(matches!(shared, Err(Error::Ambiguous { matches: 2, .. })), "{shared:?}");
+    for unknown in ["turn_zzzz", "nothing_0", "", "turn_7zzzzzzzzzzzzzzzzzzzzzzzzz", "run_!", &"0".repeat(99)] {
+        let found = store.resolve(unknown).await;
+        assert!(matches!(found, Err(Error::NotFound { .. } | Error::Ambiguous { .. })), "{unknown}: {found:?}");
+    }
+}
+
+pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut turns = Vec::new();
+    for _ in 0..5 {
+        turns.push(weaver.plain(&mut episode).await);
+    }
+    for turn in turns.clone() {
+        let mut branch =
+            fork(&mut weaver, turn, turns.iter().position(|known| *known == turn).expect("one of them") as u64 + 1)
+                .await;
+        weaver.plain(&mut branch).await;
+    }
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.turns(weaver.loom, Page { after, most: 3 }).await.expect("readable");
+        assert!(page.items.len() <= 3);
+        seen.extend(page.items.iter().map(|turn| turn.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 10);
+    assert_eq!(seen[..5], turns);
+    let first = store.leaves(weaver.loom, Page { after: None, most: 2 }).await.expect("readable");
+    let rest = store.leaves(weaver.loom, Page { after: first.next, most: 99 }).await.expect("readable");
+    assert_eq!((first.items.len(), rest.items.len(), rest.next), (2, 3, None));
+    assert_eq!([first.items, rest.items].concat(), leaves(store, weaver.loom).await);
+    let beyond = store.entities(weaver.loom, Page { after: Some(u64::MAX), most: 9 }).await.expect("readable");
+    assert_eq!((beyond.items.len(), beyond.next), (0, None));
+}
+
+pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let episode = weaver.cast("look").await;
+    let calls: Vec<(&str, Value)> = (0..4).map(|n| ("read", json!({"path": n}))).collect();
+    let opened = weaver.opened(&episode, utterance(None, &calls), &mut Vec::new());
+    let turn = opened.turn_id;
+    let mut step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(opened));
+    for n in 1..=4 {
+        step = step.record(weaver.draft(started(CallId::of_turn(turn, n), Work::Gate, None)));
+    }
+    weaver.commit(step).await;
+    for n in [3, 1, 4, 2] {
+        let over = settled(CallId::of_turn(turn, n), json!(n), &mut Vec::new());
+        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(over));
+        weaver.commit(step).await;
+    }
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(turn, Closing::Open)));
+    weaver.commit(step).await;
+    let turn = store.turn(turn).await.expect("closed");
+    let order: Vec<u32> = turn.gate_calls.iter().map(|record| record.call_id.number()).collect();
+    assert_eq!(order, [1, 2, 3, 4]);
+    assert_eq!(turn.gate_calls[2].args, json!({"path": 2}));
+}
+
+pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let turn = weaver.plain(&mut episode).await;
+    let mut late = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
+    late.sequence = 9;
+    let mut astray = weaver.opened(&episode, utterance(Some("hm"), &[]), &mut Vec::new());
+    astray.parent_id = None;
+    let unknown: TurnId = weaver.id();
+    let reward = Reward { turn_id: unknown, reward: 1.0, by: Actor::new("user:1").expect("a name"), note: None };
+    let cast = weaver.cast_of(episode.entity, Intent::Of(episode.cast));
+    let wrong: Vec<Event> = vec![
+        late.into(),
+        astray.into(),
+        closed(turn, Closing::Open).into(),
+        closed(unknown, Closing::Open).into(),
+        settled(CallId::of_turn(turn, 1), json!(1), &mut Vec::new()).into(),
+        started(CallId::of_turn(unknown, 1), Work::Gate, None).into(),
+        reward.into(),
+        cast.into(),
+        weaver.entity(episode.entity, Origin::Root).into(),
+    ];
+    for event in wrong {
+        let kind = event.kind();
+        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(event));
+        let answer = store.append(step).await;
+        assert!(matches!(answer, Err(Error::Incoherent { .. })), "{kind}: {answer:?}");
+    }
+    weaver.plain(&mut episode).await;
+}
