@@ -320,6 +320,30 @@ fn nesting_beyond_the_limit_is_refused_before_it_is_followed() {
 }
 
 #[test]
+fn the_map_around_a_variant_counts_as_a_level() {
+    #[derive(Serialize)]
+    enum Nest {
+        Egg,
+        One(Box<Nest>),
+        Two(Box<Nest>, u8),
+        Named { inner: Box<Nest> },
+    }
+
+    type Around = fn(Nest) -> Nest;
+    let nests: [(usize, Around); 3] = [
+        (1, |inner| Nest::One(Box::new(inner))),
+        (2, |inner| Nest::Two(Box::new(inner), 0)),
+        (2, |inner| Nest::Named { inner: Box::new(inner) }),
+    ];
+    for (levels, around) in nests {
+        let nested = |times: usize| (0..times).fold(Nest::Egg, |inner, _| around(inner));
+        let deepest = json::to_value(&nested(128 / levels)).unwrap();
+        assert_eq!(json::read(&json::canonical(&deepest).unwrap()).unwrap(), deepest);
+        assert_eq!(refusal(&nested(128 / levels + 1)).0, WriteRule::TooDeep);
+    }
+}
+
+#[test]
 fn a_type_that_names_a_key_twice_is_refused() {
     #[derive(Serialize)]
     struct Outer {

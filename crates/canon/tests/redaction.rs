@@ -162,6 +162,39 @@ fn only_the_secret_goes_and_what_tells_its_place_stays() {
 }
 
 #[test]
+fn what_has_the_form_of_a_secret_is_one_only_under_its_condition() {
+    let redactor = Redactor::default();
+    for (text, is_secret) in [
+        // A digit and a letter, or both cases in 20 characters.
+        ("bearer abcdefghijklmno1", true),
+        ("bearer 1234567890123456", false),
+        ("bearer ABCDEFGHIJklmnopqrs", false),
+        ("bearer ABCDEFGHIJklmnopqrst", true),
+        ("bearer abcdefghijklmn1", false),
+        // A capital letter, and printable text with a colon inside.
+        ("basic YTpi", false),
+        ("basic YTpiYzpk", true),
+        ("basic YWJjZGVm", false),
+        ("basic YTpiYwo=", false),
+        // Digit and both cases; or 16 in a row with digit and letter; or 32 in a row in both cases.
+        ("sk-aaaa-bbbb-cccc-dddd-E1", true),
+        ("sk-aaaa-bbbb-cccc-dddd-e1", false),
+        ("sk-abcdefghijklmno1-and-more", true),
+        ("sk-abcdefghijklmn1-and-more", false),
+        ("sk-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef", true),
+        ("sk-ABCDEFGHIJKLMNOPQRSTUVWXYZabcde", false),
+        ("sk-abcdefghijklmno1", false),
+        // A digit or a capital letter somewhere.
+        ("xoxb-hugs-and-kisses", false),
+        ("xoxb-hugs-and-kisses-2", true),
+        ("glpat-how-to-rotate-a-token", false),
+        ("glpat-how-to-rotate-a-tokeN", true),
+    ] {
+        assert_eq!(redactor.text(text).contains("[REDACTED]"), is_secret, "{text}");
+    }
+}
+
+#[test]
 fn the_scheme_at_the_end_of_one_token_still_announces_the_next() {
     let redactor = Redactor::default();
     for text in [
@@ -325,6 +358,12 @@ fn a_known_secret_goes_wherever_it_occurs() {
     }
     let value = json!({"a": {"tr0ub4dor&3": 1, "x tr0ub4dor&3": "tr0ub4dor&3"}});
     assert_eq!(redactor.value(&value), json!({"a": {"[REDACTED]": 1, "x [REDACTED]": "[REDACTED]"}}));
+}
+
+#[test]
+fn a_known_secret_that_is_part_of_the_marker_does_no_harm() {
+    let redactor = Redactor::with_secrets(["REDACTED", "tr0ub4dor&3"]);
+    assert_eq!(redactor.text("a REDACTED tr0ub4dor&3 b"), "a REDACTED [REDACTED] b");
 }
 
 #[test]
