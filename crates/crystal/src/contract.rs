@@ -1,0 +1,74 @@
+//! What must hold for every answer, whoever gave it?
+//!
+//! The loop asks these questions about each answer before it opens a turn. They are functions and not part of any
+//! crystal, so a crystal written in an afternoon is held to the same contract as ours.
+
+use std::collections::HashSet;
+
+use cantrip_loom::{Content, Message, Utterance};
+use cantrip_reply::{AnyCode, Filled, codes};
+
+use crate::Choice;
+
+/// How an answer broke the contract. Both end the cast; neither is retried, unless the policy allows it for the first.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    #[error("crystal returned neither content nor tool_calls")]
+    Empty,
+    #[error("duplicate tool call ID {tool_call_id}")]
+    DuplicateCall { tool_call_id: String },
+}
+
+impl Breach {
+    pub fn code(&self) -> AnyCode {
+        self.filled().code()
+    }
+
+    pub fn filled(&self) -> Filled<cantrip_reply::Failure> {
+        match self {
+            Self::Empty => codes::crystal_empty(),
+            Self::DuplicateCall { tool_call_id } => codes::duplicate_call(tool_call_id),
+        }
+    }
+}
+
+/// The first rule that the answer breaks. Blank text is no content: nobody could answer it or end with it.
+pub fn breach(utterance: &Utterance) -> Option<Breach> {
+    let said = utterance.content.as_deref().is_some_and(|content| !content.trim().is_empty());
+    if !said && utterance.calls.is_empty() {
+        return Some(Breach::Empty);
+    }
+    let mut seen = HashSet::with_capacity(utterance.calls.len());
+    let doubled = utterance.calls.iter().find(|call| !seen.insert(&*call.tool_call_id))?;
+    Some(Breach::DuplicateCall { tool_call_id: doubled.tool_call_id.clone() })
+}
+
+/// Whether a call was required and none came.
+pub fn call_missing(choice: Choice, utterance: &Utterance) -> bool {
+    match choice {
+        Choice::Required => utterance.calls.is_empty(),
+        Choice::Auto | Choice::None => false,
+    }
+}
+
+/// What the next attempt of the same turn is told aside: what was said, and that a call must come. `names` are what may
+/// be called. Asked for at most [`DEMANDS_MAX`](crate::limits::DEMANDS_MAX) times a turn.
+pub fn demand<'a>(utterance: &Utterance, names: impl IntoIterator<Item = &'a str>) -> [Message; 2] {
+    let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    let which = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+    let said = utterance.content.as_deref().map(Content::from);
+    [
+        Message::Assistant { content: said, calls: Vec::new(), parts: None },
+        Message::User {
+            content: format!(
+                "Your answer must call at least one of the functions you were given{which}. Answer again with a call."
+            )
+            .into(),
+        },
+    ]
+}
+
+/// The reply of a cast that ends because no call came after so many prompts.
+pub fn call_never_came(attempts: u32) -> Filled<cantrip_reply::Failure> {
+    codes::call_missing(attempts)
+}

@@ -1,0 +1,28 @@
+//! The bounds of this room: what one request may be made to wait for, and what one answer may make a process hold.
+
+cantrip_canon::limits! {
+    /// Attempts after the first one, unless the policy says otherwise.
+    RETRIES_MAX: u32 = 5, "attempts";
+    /// What the first wait is drawn from; each later one from twice as much.
+    RETRY_BASE_MS: u64 = 1_000, "ms";
+    /// What no wait is drawn beyond.
+    RETRY_CAP_MS: u64 = 60_000, "ms";
+    /// A provider that asks to wait longer than this is down: the retries end there and the run can be parked.
+    RETRY_AFTER_MS_MAX: u64 = 600_000, "ms";
+    /// Prompts for a call that came without one, after the first answer; then the cast ends.
+    DEMANDS_MAX: u32 = 2, "prompts";
+    /// Tokens of one answer, unless the call asks for another number.
+    OUTPUT_TOKENS_DEFAULT: u32 = 8_192, "tokens";
+    /// Text, thinking and arguments of one answer together. What is longer fails the attempt and is not asked for again.
+    ANSWER_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// Calls of one answer; one more fails the attempt.
+    ANSWER_CALLS_MAX: usize = 1_024, "calls";
+    /// A provider's own words in a failure; the rest is cut.
+    DETAIL_BYTES_MAX: usize = 2_048, "bytes";
+    /// The name of a crystal.
+    NAME_BYTES_MAX: usize = 1_024, "bytes";
+}
+
+const _: () = assert!(RETRY_BASE_MS <= RETRY_CAP_MS && RETRY_CAP_MS <= RETRY_AFTER_MS_MAX);
+const _: () = assert!(ANSWER_BYTES_MAX <= cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
+const _: () = assert!(ANSWER_CALLS_MAX < cantrip_stream::limits::TURN_ITEMS_MAX);

@@ -1,0 +1,167 @@
+//! What is a crystal asked?
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cantrip_canon::{EntityId, Hash};
+use cantrip_loom::{Bodies, CallId, Caller as Asking, Error, Spawn};
+use cantrip_stream::ItemId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Messages;
+use crate::limits::OUTPUT_TOKENS_DEFAULT;
+
+/// One request. A retry sends a clone of it: the list and the definitions are shared, and item ids go on where the
+/// attempt before left them.
+#[derive(Clone)]
+pub struct Request {
+    pub messages: Messages,
+    /// What may be called, in a stable order; empty where the medium offers nothing.
+    pub definitions: Arc<[Definition]>,
+    pub choice: Choice,
+    /// How the circle takes a program. Only crystals that say a program themselves look at it.
+    pub program: Program,
+    pub output_tokens_max: u32,
+    pub sampling: Sampling,
+    pub caller: Caller,
+    pub items: ItemIds,
+    /// Where the images of the messages are.
+    pub bodies: Arc<dyn Bodies + Send + Sync>,
+}
+
+impl Request {
+    /// A request that offers nothing to call and leaves the rest to its defaults.
+    pub fn new(caller: Caller, messages: Messages) -> Self {
+        Self {
+            messages,
+            definitions: Arc::default(),
+            choice: Choice::Auto,
+            program: Program::None,
+            output_tokens_max: OUTPUT_TOKENS_DEFAULT,
+            sampling: Sampling::default(),
+            items: ItemIds::of(&caller.request),
+            caller,
+            bodies: Arc::new(NoBodies),
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    /// Without what was said: requests end in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("caller", &self.caller)
+            .field("messages", &self.messages)
+            .field("definitions", &self.definitions.iter().map(|definition| &*definition.name).collect::<Vec<_>>())
+            .field("choice", &self.choice)
+            .field("output_tokens_max", &self.output_tokens_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    pub entity: EntityId,
+    /// Of a child: the call that spawned it, and its place there.
+    pub spawned_by: Option<Spawn>,
+    /// Call 0 of the turn that the answer opens, or a summariser's call of its fold.
+    pub request: CallId,
+}
+
+/// A gate, or a medium's way to take code, as a crystal is shown it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    pub name: String,
+    pub description: String,
+    /// A JSON Schema of type object.
+    pub parameters: Value,
+}
+
+/// Whether the answer must call something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    #[default]
+    Auto,
+    Required,
+    None,
+}
+
+impl Choice {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Required => "required",
+            Self::None => "none",
+        }
+    }
+}
+
+/// How a circle takes a program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Program {
+    /// It does not: its medium runs no code.
+    #[default]
+    None,
+    /// As this argument of a call of this name.
+    Call { name: String, argument: String },
+    /// As a fenced block with this tag, in the text.
+    Fenced { language: String },
+}
+
+/// How the next token is chosen. What is not said is left to the provider.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sampling {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+}
+
+/// Names the items of one turn, `<turn id>/<n>`, each once. All clones count together, so a retry never takes an id
+/// that a failed attempt has shown.
+#[derive(Debug, Clone)]
+pub struct ItemIds {
+    owner: Arc<str>,
+    next: Arc<AtomicU64>,
+}
+
+impl ItemIds {
+    /// The ids of the turn, or fold, that this request belongs to.
+    pub fn of(request: &CallId) -> Self {
+        let owner = match request.caller() {
+            Asking::Turn(turn) => turn.to_string(),
+            Asking::Fold(fold) => fold.to_string(),
+        };
+        Self { owner: owner.into(), next: Arc::new(AtomicU64::new(1)) }
+    }
+
+    /// The next id.
+    pub fn mint(&self) -> ItemId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        ItemId::new(&format!("{}/{number}", self.owner)).expect("an id of ours and a number are far below the bound")
+    }
+
+    /// An id for the `number`-th call of an answer whose provider gave it none. Short enough and plain enough for
+    /// every provider it may be sent to later.
+    pub(crate) fn call_id(&self, number: usize) -> String {
+        format!("{}_{number}", self.owner)
+    }
+}
+
+/// For lists without images.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoBodies;
+
+impl Bodies for NoBodies {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
+        Err(Error::NotFound { kind: "body", id: hash.to_string() })
+    }
+}
