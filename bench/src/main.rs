@@ -1,1 +1,55 @@
-fn main() {}
+//! Measured claims. Each bench prints a table of ratios against floors that were measured in the same run.
+//!
+//! A bare number says as much about the machine and its neighbours as about the code; a ratio against something simple,
+//! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
+
+mod measure;
+mod stream;
+
+use std::process::ExitCode;
+
+/// A bench by name: what it measures, and how.
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(),
+}
+
+const BENCHES: &[Bench] = &[Bench {
+    name: "stream",
+    about: "events into upserts, against appending to a string and against recounting the text",
+    run: stream::run,
+}];
+
+fn usage() -> String {
+    let mut usage = String::from("Usage: cargo run --release -p cantrip-bench -- NAME...\n\nBenches:\n");
+    for bench in BENCHES {
+        usage += &format!("  {:<8} {}\n", bench.name, bench.about);
+    }
+    usage + "\nExamples:\n  cargo run --release -p cantrip-bench -- stream\n"
+}
+
+fn main() -> ExitCode {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    if names.iter().any(|name| name == "--help" || name == "-h") {
+        print!("{}", usage());
+        return ExitCode::SUCCESS;
+    }
+    let chosen: Vec<Option<&Bench>> =
+        names.iter().map(|name| BENCHES.iter().find(|bench| bench.name == name)).collect();
+    if let Some(unknown) = chosen.iter().position(Option::is_none) {
+        eprintln!("there is no bench `{}`\n\n{}", names[unknown], usage());
+        return ExitCode::from(2);
+    }
+    if chosen.is_empty() {
+        eprint!("{}", usage());
+        return ExitCode::from(2);
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("warning: not a release build; ratios of a debug build say nothing");
+    }
+    for bench in chosen.into_iter().flatten() {
+        (bench.run)();
+    }
+    ExitCode::SUCCESS
+}

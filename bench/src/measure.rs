@@ -1,0 +1,74 @@
+//! How long does each of these take, next to the others?
+//!
+//! The contenders take turns, round by round, so that a busy moment of the machine hits all of them; the median of the
+//! rounds is reported with the fastest and the slowest beside it. Running each to its end before the next was turned
+//! down: on a shared machine that compares moments, not code. For the same reason what counts is the time that the
+//! thread had a processor, where the system tells (Linux), and not the time on the wall.
+
+use std::fs;
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const ROUNDS: usize = 9;
+
+/// The rounds of one contender, fastest first.
+pub(crate) struct Timing(Vec<Duration>);
+
+impl Timing {
+    pub(crate) fn median(&self) -> Duration {
+        self.0[self.0.len() / 2]
+    }
+
+    /// `12.3 ms (11.9 to 14.0)`
+    pub(crate) fn shown(&self) -> String {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let (fastest, slowest) = (self.0[0], self.0[self.0.len() - 1]);
+        format!("{:.2} ms ({:.2} to {:.2})", millis(self.median()), millis(fastest), millis(slowest))
+    }
+
+    /// How many times as long as `floor` this took.
+    pub(crate) fn over(&self, floor: &Timing) -> f64 {
+        self.median().as_secs_f64() / floor.median().as_secs_f64()
+    }
+
+    /// `count` things in this time, in millions a second.
+    pub(crate) fn millions_a_second(&self, count: usize) -> f64 {
+        count as f64 / self.median().as_secs_f64() / 1e6
+    }
+}
+
+/// Times the contenders in turns, after a round that is not counted. Each returns something that depends on its work.
+pub(crate) fn race<const N: usize>(contenders: [&dyn Fn() -> usize; N]) -> [Timing; N] {
+    let mut times: [Vec<Duration>; N] = std::array::from_fn(|_| Vec::with_capacity(ROUNDS));
+    for contender in contenders {
+        black_box(contender());
+    }
+    for _ in 0..ROUNDS {
+        for (contender, times) in contenders.iter().zip(&mut times) {
+            let start = (processor_time(), Instant::now());
+            black_box(contender());
+            let own = processor_time().zip(start.0).map(|(end, start)| end.saturating_sub(start));
+            times.push(own.unwrap_or_else(|| start.1.elapsed()));
+        }
+    }
+    times.map(|mut rounds| {
+        rounds.sort_unstable();
+        Timing(rounds)
+    })
+}
+
+/// For how long this thread has had a processor. The system brings its books up to date when a thread yields.
+fn processor_time() -> Option<Duration> {
+    thread::yield_now();
+    let books = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    books.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// Which time is measured here.
+pub(crate) fn time_measured() -> &'static str {
+    match processor_time() {
+        Some(_) => "processor time of the one thread",
+        None => "wall time",
+    }
+}
