@@ -77,6 +77,8 @@ pub(crate) fn panic(trace_id: TraceId, panic: &Panic, redactor: &Redactor) {
     let _ = caught(|| {
         // Redacted before it is cut: half a secret at the edge would not be found.
         let text = redactor.text(&panic.text);
+        let text = one_line(&text);
+        let text = redactor.text(&text);
         let backtrace = redactor.text(&panic.backtrace);
         event!(
             target: TARGET,
