@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use cantrip_canon::Money;
 use cantrip_canon::json;
-use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, codes};
+use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, ReplyType, codes};
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
 use crate::present::{BOLD, DIM, Present, answer, colour};
@@ -92,16 +92,17 @@ fn average(rb: ReplyBuilder, numbers: &[i64]) -> Reply {
     rb.success(codes::gate_ok("average").value(numbers.iter().sum::<i64>() / count))
 }
 
-fn show(text: &mut String, asked: &str, guarded: &Guarded) {
-    let Guarded { reply, meta } = guarded;
+fn show(text: &mut String, asked: &str, Guarded { reply, meta }: &Guarded) {
     let style = colour(reply.reply_type());
-    let told = match (reply.value(), cantrip_reply::refusal_text(reply, meta)) {
-        (Some(value), _) => format!("=> {value}"),
-        (None, told) => told.unwrap_or_else(|| reply.message()),
-    };
+    let told = reply.value().map_or_else(|| reply.message(), |value| format!("=> {value}"));
     let _ = writeln!(text, "  {asked}");
-    let _ = writeln!(text, "    {style}{:<8}{style:#} {DIM}{}{DIM:#}", reply.reply_type().word(), reply.code());
-    let _ = writeln!(text, "    {told}\n");
+    let _ = writeln!(text, "    {style}{:<8}{style:#} {told}", reply.reply_type().word());
+    let next = reply.advice().map(|advice| format!(", {advice}: {}", advice.meaning())).unwrap_or_default();
+    let trace = match reply.reply_type() {
+        ReplyType::Failure => format!(" with trace {}", meta.trace_id()),
+        ReplyType::Success | ReplyType::Invalid | ReplyType::Denied => String::new(),
+    };
+    let _ = writeln!(text, "    {DIM}{:<8} {}{next}{trace}{DIM:#}\n", "", reply.code());
 }
 
 /// Plays the events and shows each emission at the time a viewer would have had it.
