@@ -49,6 +49,7 @@ fn a_text_of_many_pieces_is_dropped_on_a_small_stack() {
     assert!(text.segments().count() > 10_000, "the test wants many pieces");
     assert_eq!(text.len(), 13_000 * 601);
     drop((processor, out));
+    // That this compiles says that a text, and so an emission, may go to another thread.
     let small = thread::Builder::new().stack_size(64 << 10);
     small.spawn(move || drop(text)).unwrap().join().unwrap();
 }
