@@ -1,0 +1,158 @@
+//! The whole journal of a loom: a heading, every body before the first record that names it, every record.
+
+use std::collections::{HashSet, VecDeque};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cantrip_canon::{Hash, LoomId, RunId, Timestamp, json};
+use futures_util::stream::{self, BoxStream, Stream};
+use futures_util::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Redaction;
+use crate::{Epoch, Error, Journal, Record, Seq, refs};
+
+pub(super) const FORMAT: &str = "cantrip.journal";
+pub(super) const VERSION: u64 = 1;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Heading {
+    pub format: String,
+    pub redacted: bool,
+    pub v: u64,
+}
+
+/// A line with a body.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BodyLine {
+    pub body: Hash,
+    pub data: String,
+    pub encoding: Encoding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Encoding {
+    Utf8,
+    Base64,
+}
+
+/// A line with a record.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordLine<'a> {
+    pub at: Timestamp,
+    pub epoch: Epoch,
+    pub event_hash: Hash,
+    #[serde(borrow)]
+    pub payload: &'a RawValue,
+    pub run_id: RunId,
+    pub seq: Seq,
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+fn text(line: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(line).map_err(|source| Error::Misread { what: "a line of the export".to_owned(), source })
+}
+
+struct Reading<'a, S> {
+    store: &'a S,
+    records: BoxStream<'a, Result<Record, Error>>,
+    loom: LoomId,
+    redaction: Redaction,
+    runs: HashSet<RunId>,
+    told: HashSet<Hash>,
+    ready: VecDeque<String>,
+}
+
+pub(super) fn lines<S: Journal>(
+    store: &S,
+    loom: LoomId,
+    redaction: Redaction,
+) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
+    let heading = text(&Heading { format: FORMAT.to_owned(), redacted: redaction.is_on(), v: VERSION });
+    let reading = Reading {
+        store,
+        records: store.scan().boxed(),
+        loom,
+        redaction,
+        runs: HashSet::new(),
+        told: HashSet::new(),
+        ready: VecDeque::new(),
+    };
+    let rest = stream::try_unfold(reading, async |mut reading| {
+        while reading.ready.is_empty() {
+            match reading.records.try_next().await? {
+                Some(record) => reading.tell(&record).await?,
+                None => return Ok(None),
+            }
+        }
+        Ok(reading.ready.pop_front().map(|line| (line, reading)))
+    });
+    stream::once(async { heading }).chain(rest)
+}
+
+impl<S: Journal> Reading<'_, S> {
+    async fn tell(&mut self, record: &Record) -> Result<(), Error> {
+        if record.opening()?.is_some_and(|opening| opening.loom_id == self.loom) {
+            self.runs.insert(record.run);
+        }
+        if !self.runs.contains(&record.run) {
+            return Ok(());
+        }
+        // A body may name others: an intent with an image that is itself long.
+        let mut named = refs::named(&record.payload, true)?;
+        while let Some(hash) = named.pop() {
+            if !self.told.insert(hash) {
+                continue;
+            }
+            match self.store.body(hash).await {
+                Ok(body) => {
+                    let inside = std::str::from_utf8(body.bytes());
+                    named.extend(inside.ok().and_then(|text| refs::named(text, true).ok()).unwrap_or_default());
+                    self.ready.push_back(text(&self.body_line(hash, body.bytes())?)?);
+                }
+                // What someone said may look like a name of ours.
+                Err(Error::BodyAltered(_)) if !refs::named(&record.payload, false)?.contains(&hash) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let redacted;
+        let payload = if self.redaction.is_on() {
+            redacted = json::canonical(&self.redaction.value(record.value()?))?;
+            redacted.as_str()
+        } else {
+            &record.payload
+        };
+        let misread = |source| Error::Misread { what: "a payload".to_owned(), source };
+        self.ready.push_back(text(&RecordLine {
+            at: record.at,
+            epoch: record.epoch,
+            event_hash: record.hash,
+            payload: serde_json::from_str(payload).map_err(misread)?,
+            run_id: record.run,
+            seq: record.seq,
+            kind: record.kind.as_str().to_owned(),
+        })?);
+        Ok(())
+    }
+
+    fn body_line(&self, body: Hash, bytes: &[u8]) -> Result<BodyLine, Error> {
+        let Ok(readable) = std::str::from_utf8(bytes) else {
+            // What is not text was loaded from somewhere and may hold anything.
+            let data = if self.redaction.is_on() { String::new() } else { STANDARD.encode(bytes) };
+            return Ok(BodyLine { body, data, encoding: Encoding::Base64 });
+        };
+        let data = match (self.redaction.is_on(), json::read(readable)) {
+            (true, Ok(value)) => json::canonical(&self.redaction.value(value))?,
+            (true, Err(_)) => self.redaction.text(readable.to_owned()),
+            (false, _) => readable.to_owned(),
+        };
+        Ok(BodyLine { body, data, encoding: Encoding::Utf8 })
+    }
+}

@@ -1,0 +1,222 @@
+//! A loom in a folder: one file of records, one line each, and the bodies beside it.
+//!
+//! ```text
+//! records.jsonl   every record of every run, in the order of writing; the last one of a step has its id
+//! leases.jsonl    every epoch that was given out
+//! bodies/ab/...   long values, under their hash
+//! writer.lock     held by the one process that may write
+//! ```
+//!
+//! A line is flushed to the disk before its step is answered, and steps that wait together share a flush. A process that
+//! dies leaves at most an unfinished step at the end, which nobody was told about: it is cut off when the folder is
+//! next opened, and how much was cut is said. Anything else that is not as it was written is damage: it is named, and
+//! nothing behind it is read or written. Mending it silently was rejected, since the one use of a chain is to know.
+//!
+//! The views are computed from the records in memory, so a folder is for looms that fit there.
+
+mod bodies;
+mod line;
+mod open;
+mod verify;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{Hash, RunId, Timestamp};
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::{RwLock, RwLockReadGuard, watch};
+
+use crate::state::State;
+use crate::views::loom_by_projection;
+use crate::{Answer, Bodies, Body, Damage, Error, Journal, Lease, Owner, Record, Seq, Step};
+
+use bodies::Folder;
+use writer::{Order, Writer};
+
+pub use verify::Verified;
+
+const RECORDS: &str = "records.jsonl";
+const LEASES: &str = "leases.jsonl";
+const BODIES: &str = "bodies";
+const LOCK: &str = "writer.lock";
+
+/// A loom in a folder. It keeps no ledger.
+#[derive(Debug)]
+pub struct Jsonl {
+    folder: PathBuf,
+    shared: Arc<Shared>,
+    /// None: opened for reading.
+    writer: Option<Writer>,
+    torn_bytes: u64,
+}
+
+/// What the writer's thread and the readers look at.
+#[derive(Debug)]
+struct Shared {
+    held: RwLock<Held>,
+    bodies: Folder,
+    commits: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    state: State,
+    /// Bytes of the records file that have been taken in.
+    length: u64,
+    lines: u64,
+    /// Nothing behind it is known.
+    damage: Option<Damage>,
+}
+
+impl Held {
+    fn sound(&self) -> Result<(), Error> {
+        match &self.damage {
+            Some(damage) => Err(Error::Damaged(damage.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Jsonl {
+    /// Opens a folder for writing and reading, and makes it if it is not there. Only one process may; a second one gets
+    /// [`Error::Locked`].
+    ///
+    /// A torn end is cut off: see [`torn_bytes`](Self::torn_bytes). A damaged folder opens, so that what lies before
+    /// the damage can be read and [`verify`](Self::verify) can name it; views and appends are refused.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, Error> {
+        let folder = folder.into();
+        let (lock, held, torn_bytes) = open::for_writing(&folder)?;
+        let shared = Arc::new(Shared {
+            held: RwLock::new(held),
+            bodies: Folder::new(folder.join(BODIES)),
+            commits: watch::Sender::new(0),
+        });
+        let writer = Writer::start(&folder, lock, shared.clone())?;
+        Ok(Self { folder, shared, writer: Some(writer), torn_bytes })
+    }
+
+    /// Opens a folder for reading, also while another process writes to it. Each look takes in what was finished since
+    /// the last one; an unfinished end is left alone.
+    pub fn open_to_read(folder: impl Into<PathBuf>) -> Result<Self, Error> {
+        let folder = folder.into();
+        let mut held = Held::default();
+        open::catch_up(&folder.join(RECORDS), &mut held)?;
+        let bodies = Folder::new(folder.join(BODIES));
+        let shared = Arc::new(Shared { held: RwLock::new(held), bodies, commits: watch::Sender::new(0) });
+        Ok(Self { folder, shared, writer: None, torn_bytes: 0 })
+    }
+
+    /// How much of an unfinished step was cut off when it was opened.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Reads everything from the disk again and checks every hash, the chain of every run, every body that is named and
+    /// that each record follows from those before it. The first fault is an [`Error::Damaged`] with its run and place.
+    pub fn verify(&self) -> Result<Verified, Error> {
+        verify::folder(&self.folder)
+    }
+
+    /// The same for a folder that need not be opened.
+    pub fn verify_folder(folder: &Path) -> Result<Verified, Error> {
+        verify::folder(folder)
+    }
+
+    async fn held(&self) -> Result<RwLockReadGuard<'_, Held>, Error> {
+        if self.writer.is_none() {
+            let mut held = self.shared.held.write().await;
+            if held.damage.is_none() {
+                open::catch_up(&self.folder.join(RECORDS), &mut held)?;
+            }
+            return Ok(held.downgrade());
+        }
+        Ok(self.shared.held.read().await)
+    }
+
+    async fn with<T>(&self, view: impl FnOnce(&State, &dyn Bodies) -> Result<T, Error>) -> Result<T, Error> {
+        let held = self.held().await?;
+        held.sound()?;
+        view(&held.state, &self.shared.bodies)
+    }
+
+    async fn order<T>(&self, make: impl FnOnce(writer::Reply<T>) -> Order) -> Result<T, Error> {
+        match &self.writer {
+            Some(writer) => writer.order(make).await,
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Records, and what ends them before their time.
+    async fn records(&self, chosen: impl FnOnce(&State) -> Result<Vec<Record>, Error>) -> (Vec<Record>, Option<Error>) {
+        let held = match self.held().await {
+            Ok(held) => held,
+            Err(error) => return (Vec::new(), Some(error)),
+        };
+        match (chosen(&held.state), held.sound()) {
+            (Ok(records), Ok(())) => (records, None),
+            (Ok(records), Err(damage)) => (records, Some(damage)),
+            (Err(error), Ok(())) => (Vec::new(), Some(error)),
+            // A run that is not known may lie behind the damage.
+            (Err(_), Err(damage)) => (Vec::new(), Some(damage)),
+        }
+    }
+}
+
+fn streamed(
+    found: impl Future<Output = (Vec<Record>, Option<Error>)> + Send,
+) -> impl Stream<Item = Result<Record, Error>> + Send {
+    stream::once(found).flat_map(|(records, error)| stream::iter(records).map(Ok).chain(stream::iter(error.map(Err))))
+}
+
+impl Journal for Jsonl {
+    async fn append(&self, step: Step) -> Result<Answer, Error> {
+        self.order(|reply| Order::Append(Box::new(step), reply)).await
+    }
+
+    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.order(|reply| Order::Acquire { run, owner, now, lasts, reply }).await
+    }
+
+    async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.order(|reply| Order::Renew { lease: lease.clone(), now, lasts, reply }).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        self.order(|reply| Order::Release(lease.clone(), reply)).await
+    }
+
+    async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
+        self.with(|state, _| state.holder(run)).await
+    }
+
+    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+        streamed(self.records(move |state| state.records_of(run, after)))
+    }
+
+    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+        streamed(self.records(|state| Ok(state.records())))
+    }
+
+    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+        let mut commits = self.shared.commits.subscribe();
+        loop {
+            let newest = self.with(|state, _| state.newest(run)).await?;
+            if newest > after {
+                return Ok(newest);
+            }
+            commits.changed().await.map_err(|_| Error::Stopped)?;
+        }
+    }
+
+    async fn body(&self, hash: Hash) -> Result<Body, Error> {
+        Body::new(self.shared.bodies.body(&hash)?)
+    }
+}
+
+loom_by_projection!(Jsonl);

@@ -1,0 +1,58 @@
+//! Is everything as it was written?
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::bodies::Folder;
+use super::open::{Tail, take_in};
+use super::{BODIES, Held, RECORDS};
+use crate::{Bodies, Damage, Error, refs};
+
+/// What was found to be sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    pub records: u64,
+    pub runs: u64,
+    pub bodies: u64,
+    /// Bytes of an unfinished step at the end, which nobody was told about.
+    pub torn_bytes: u64,
+}
+
+pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
+    let path = folder.join(RECORDS);
+    let mut held = Held::default();
+    let mut file = File::open(&path).map_err(|source| Error::Io { doing: "open", path: path.clone(), source })?;
+    let size = take_in(&mut file, &path, &mut held, Tail::Take)?;
+    if let Some(damage) = held.damage {
+        return Err(Error::Damaged(damage));
+    }
+    let bodies = Folder::new(folder.join(BODIES));
+    let mut runs = BTreeSet::new();
+    let mut sound = BTreeSet::new();
+    for (at, stored) in held.state.stored(0).iter().enumerate() {
+        let record = &stored.record;
+        runs.insert(record.run);
+        for hash in refs::named(&record.payload, false)? {
+            if !sound.contains(&hash) {
+                bodies.body(&hash).map_err(|_| {
+                    Error::Damaged(Damage {
+                        run: Some(record.run),
+                        seq: Some(record.seq),
+                        line: Some(at as u64 + 1),
+                        what: "a body it names is missing or altered",
+                    })
+                })?;
+                sound.insert(hash);
+            }
+        }
+    }
+    Ok(Verified {
+        records: held.state.len() as u64,
+        runs: runs.len() as u64,
+        bodies: sound.len() as u64,
+        torn_bytes: size.saturating_sub(held.length),
+    })
+}

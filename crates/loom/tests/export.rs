@@ -1,0 +1,291 @@
+//! What leaves a loom: the fields a reader relies on, nothing secret, and a journal that comes back as it was.
+
+use std::collections::BTreeSet;
+
+use cantrip_loom::conformance::{Episode, Weaver, closed, settled, started, utterance};
+use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal};
+use cantrip_loom::{
+    Actor, CallId, Closing, EndedBy, Ending, Environment, Error, Fork, Held, Journal, Jsonl, Loom, Memory, Origin,
+    Output, Page, ProgramError, Reward, Spawn, Step, TruncationReason, Work,
+};
+use futures_util::TryStreamExt;
+use serde_json::{Value, json};
+
+const SECRET: &str = "sk-proj-Zx81Qm4LtB77VnR2yKd09cWfHsEa";
+
+async fn lines<S: Journal + Loom>(store: &S, of: &Weaver<'_, S>, format: Format, redaction: Redaction) -> Vec<String> {
+    export(store, of.loom, format, redaction).try_collect().await.unwrap()
+}
+
+async fn values<S: Journal + Loom>(store: &S, of: &Weaver<'_, S>, format: Format) -> Vec<Value> {
+    let lines = lines(store, of, format, Redaction::Off).await;
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Two casts, a child, a fork, a reward, a long result, a failed program and a planted key.
+async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
+    let mut parent = weaver.cast(&format!("use {SECRET} to look")).await;
+    weaver.turn(&mut parent, "read", json!({"text": "lang ".repeat(2_000), "api_key": SECRET}), Closing::Open).await;
+    let said = utterance(None, &[("call_agent", json!({"intent": "part"}))]);
+    let opened = weaver.opened(&parent, said, &mut Vec::new());
+    let (turn, next) = (opened.turn_id, weaver.id());
+    let call = CallId::of_turn(turn, 1);
+    let child = call.child(0);
+    let intent = weaver.intent("part");
+    let cast = weaver.cast_of(child, intent);
+    let origin = Origin::Child { parent: turn, spawned_by: Spawn { call_id: call, index: 0 } };
+    let entity = weaver.entity(child, origin);
+    let mut episode =
+        Episode { entity: child, cast: cast.cast_id, leaf: Some(turn), sequence: 0, turns: 0, ..parent.clone() };
+    let step = Step::holds(weaver.step_id(), parent.lease.clone())
+        .record(weaver.draft(opened))
+        .record(weaver.draft(started(call, Work::Delegation { children: vec![child] }, None)))
+        .record(weaver.draft(closed(turn, Closing::Sealed { call, next })))
+        .record(weaver.draft(entity))
+        .record(weaver.draft(cast));
+    weaver.commit(step).await;
+    let done = Closing::Terminated { ended_by: EndedBy::Done };
+    weaver.turn(&mut episode, "done", json!(7), done).await;
+    let result = Held::of(json!(7), &mut Vec::new()).unwrap();
+    let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
+    let mut program = closed(next, Closing::Open);
+    let output = Output {
+        tool_call_id: None,
+        clock_ms: None,
+        console: vec![format!("the key is {SECRET}")],
+        value: None,
+        error: Some(ProgramError { name: "TypeError".into(), message: "no".into(), line: Some(2), column: Some(5) }),
+        cut: 0,
+        limit: None,
+        rolled_back: false,
+        environment_lost: None,
+    };
+    program.outputs = Some(Held::of(vec![output], &mut Vec::new()).unwrap());
+    let step = Step::holds(weaver.step_id(), parent.lease.clone())
+        .record(weaver.draft(end))
+        .record(weaver.draft(settled(call, json!(7), &mut Vec::new())))
+        .record(weaver.draft(program));
+    weaver.commit(step).await;
+    parent = Episode { leaf: Some(next), sequence: 3, turns: 3, ..parent };
+    let last = weaver.done(&mut parent, json!({"answer": 7})).await;
+    let reward = Reward { turn_id: last, reward: 0.75, by: Actor::new("user:1").unwrap(), note: None };
+    let step = Step::beside(weaver.step_id(), parent.run).record(weaver.draft(reward));
+    weaver.commit(step).await;
+    let intent = weaver.intent("another way");
+    let fork = Origin::Fork(Fork { turn: next, environment: Environment::None });
+    let (step, mut branch) = weaver.open(fork, intent, Some(next), 3);
+    weaver.commit(step).await;
+    weaver.plain(&mut branch).await;
+    weaver.truncate(&branch, TruncationReason::MaxTurns).await;
+    parent
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn a_line_of_turns_has_exactly_the_fields_of_the_specification_and_ours_under_x() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    weave(&mut weaver).await;
+    let turns = values(&loom, &weaver, Format::Turns).await;
+    assert_eq!(turns.len(), loom.turns(weaver.loom, Page::FIRST).await.unwrap().items.len());
+    for turn in &turns {
+        let fields = [
+            "id",
+            "parent_id",
+            "cantrip_id",
+            "entity_id",
+            "sequence",
+            "utterance",
+            "observation",
+            "gate_calls",
+            "metadata",
+            "reward",
+            "terminated",
+            "truncated",
+            "x",
+        ];
+        assert_eq!(keys(turn), fields.into());
+        let metadata = ["tokens_prompt", "tokens_completion", "tokens_cached", "duration_ms", "timestamp"];
+        assert_eq!(keys(&turn["metadata"]), metadata.into());
+        assert!(turn["utterance"].is_string() && turn["observation"].is_string());
+        for call in turn["gate_calls"].as_array().unwrap() {
+            assert_eq!(keys(call), ["gate", "args", "result", "is_error", "tool_call_id"].into());
+        }
+    }
+    let rewards: Vec<&Value> = turns.iter().map(|turn| &turn["reward"]).collect();
+    assert_eq!(rewards, [&Value::Null, &Value::Null, &Value::Null, &Value::Null, &json!(0.75), &Value::Null]);
+    let implicit: Vec<&Value> = turns.iter().map(|turn| &turn["x"]["implicit_reward"]).collect();
+    assert_eq!(implicit, [&json!(1), &Value::Null, &json!(1), &json!(0.5), &json!(1), &json!(1)]);
+    assert_eq!(turns[3]["observation"], format!("the key is {SECRET}\nTypeError: no (turn-3.conversation:2:5)\n7"));
+    assert_eq!(turns[5]["x"]["truncation_reason"], "max_turns");
+}
+
+#[tokio::test]
+async fn the_implicit_reward_is_in_no_record() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    weave(&mut weaver).await;
+    let journal = lines(&loom, &weaver, Format::Journal, Redaction::Off).await;
+    assert!(journal.iter().all(|line| !line.contains("implicit")));
+}
+
+#[tokio::test]
+async fn no_export_holds_a_planted_key_unless_it_was_asked_for() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    weave(&mut weaver).await;
+    for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
+        let redacted = lines(&loom, &weaver, format, Redaction::default()).await;
+        assert!(redacted.iter().all(|line| !line.contains(SECRET)), "{format:?}");
+        let plain = lines(&loom, &weaver, format, Redaction::Off).await;
+        assert!(plain.iter().any(|line| line.contains(SECRET)), "{format:?}");
+        assert_eq!(plain.len(), redacted.len(), "{format:?}");
+    }
+    // Ids and hashes are what they were.
+    let ids = |lines: Vec<String>| -> Vec<(Value, Value)> {
+        lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|mut line| (line["id"].take(), line["cantrip_id"].take()))
+            .collect()
+    };
+    assert_eq!(
+        ids(lines(&loom, &weaver, Format::Turns, Redaction::default()).await),
+        ids(lines(&loom, &weaver, Format::Turns, Redaction::Off).await)
+    );
+}
+
+#[tokio::test]
+async fn a_journal_taken_in_elsewhere_gives_the_same_bytes_and_the_same_tree() {
+    let source = Memory::new();
+    let mut weaver = Weaver::new(&source);
+    let parent = weave(&mut weaver).await;
+    let journal = lines(&source, &weaver, Format::Journal, Redaction::Off).await;
+    let folder = tempfile::tempdir().unwrap();
+    let target = Jsonl::open(folder.path()).unwrap();
+    let taken = import_journal(&target, &journal).await.unwrap();
+    assert_eq!(taken.runs, 2);
+    assert_eq!(taken.bodies, 1);
+    let again: Vec<String> = export(&target, weaver.loom, Format::Journal, Redaction::Off).try_collect().await.unwrap();
+    assert_eq!(again, journal);
+    for format in [Format::Turns, Format::Chat, Format::Trajectories] {
+        let there: Vec<String> = export(&target, weaver.loom, format, Redaction::Off).try_collect().await.unwrap();
+        assert_eq!(there, lines(&source, &weaver, format, Redaction::Off).await, "{format:?}");
+    }
+    // What only its own process may trust is not loaded from a copy.
+    assert!(target.run(parent.run).await.unwrap().copied);
+    assert!(!source.run(parent.run).await.unwrap().copied);
+    // A second time nothing changes, also in another process.
+    drop(target);
+    let target = Jsonl::open(folder.path()).unwrap();
+    assert_eq!(import_journal(&target, &journal).await.unwrap(), taken);
+    let again: Vec<String> = export(&target, weaver.loom, Format::Journal, Redaction::Off).try_collect().await.unwrap();
+    assert_eq!(again, journal);
+    assert_eq!(target.verify().unwrap().bodies, 1);
+}
+
+#[tokio::test]
+async fn a_journal_that_was_altered_or_redacted_is_not_taken_in() {
+    let source = Memory::new();
+    let mut weaver = Weaver::new(&source);
+    weave(&mut weaver).await;
+    let journal = lines(&source, &weaver, Format::Journal, Redaction::Off).await;
+    let refused = async |lines: Vec<String>| match import_journal(&Memory::new(), lines).await {
+        Err(Error::Import { line, .. }) => line,
+        other => panic!("{other:?}"),
+    };
+    let redacted = lines(&source, &weaver, Format::Journal, Redaction::default()).await;
+    assert_eq!(refused(redacted).await, 1);
+    assert_eq!(refused(Vec::new()).await, 1);
+    assert_eq!(refused(journal[1..].to_vec()).await, 1);
+    for (at, line) in journal.iter().enumerate().skip(1) {
+        let mut altered = journal.clone();
+        altered[at] = line.replacen("e", "a", 1);
+        assert_eq!(refused(altered).await, at as u64 + 1, "{line}");
+        let mut missing = journal.clone();
+        missing.remove(at);
+        // Nobody can tell that the newest record of a run is missing: it could have been written later.
+        let run = |line: &str| serde_json::from_str::<Value>(line).unwrap()["run_id"].take();
+        if run(line).is_null() || journal[at + 1..].iter().any(|later| run(later) == run(line)) {
+            assert!(import_journal(&Memory::new(), missing).await.is_err(), "without line {}", at + 1);
+        }
+    }
+    // A run that is there already with another history stays as it is.
+    let taken = import_journal(&source, &journal).await;
+    assert!(matches!(taken, Err(Error::Import { .. })), "{taken:?}");
+    assert_eq!(lines(&source, &weaver, Format::Journal, Redaction::Off).await, journal);
+    assert_eq!(import_journal(&Memory::new(), &journal[..1]).await.unwrap(), Imported::default());
+}
+
+#[tokio::test]
+async fn a_chat_pairs_every_call_with_its_result() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    weave(&mut weaver).await;
+    let chats = values(&loom, &weaver, Format::Chat).await;
+    assert_eq!(chats.len(), loom.leaves(weaver.loom, Page::FIRST).await.unwrap().items.len());
+    for chat in &chats {
+        let messages = chat["messages"].as_array().unwrap();
+        assert_eq!(messages[0], json!({"role": "system", "content": "You count."}));
+        assert_eq!(messages[1]["role"], "user");
+        for (at, message) in messages.iter().enumerate() {
+            let calls = message["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+            for (n, call) in calls.iter().enumerate() {
+                let result = &messages[at + 1 + n];
+                assert_eq!(result["role"], "tool");
+                assert_eq!(result["tool_call_id"], call["tool_call_id"]);
+            }
+        }
+    }
+    // A child's list starts at its own root: nothing of its parent is in it.
+    let child = &chats[0]["messages"];
+    assert_eq!(child[1]["content"], "part");
+    assert_eq!(child.as_array().unwrap().len(), 4);
+    assert_eq!(child[3]["content"], "7");
+}
+
+#[tokio::test]
+async fn trajectories_of_one_beginning_share_its_nodes() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    weave(&mut weaver).await;
+    let all = values(&loom, &weaver, Format::Trajectories).await;
+    let ids = |trajectory: &Value| -> Vec<String> {
+        trajectory["nodes"].as_array().unwrap().iter().map(|node| node["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (original, fork) = (ids(&all[1]), ids(&all[2]));
+    let shared = original.iter().zip(&fork).take_while(|(one, other)| one == other).count();
+    assert!(shared >= 6 && shared < fork.len(), "{original:?} {fork:?}");
+    assert_eq!(all[1]["termination"], json!({"status": "terminated", "ended_by": "done"}));
+    assert_eq!(all[2]["termination"], json!({"status": "truncated", "reason": "max_turns"}));
+    assert_eq!(all[1]["steps"].as_array().unwrap().last().unwrap()["reward"], json!(0.75));
+    for trajectory in &all {
+        let known = ids(trajectory);
+        assert_eq!(known.iter().collect::<BTreeSet<_>>().len(), known.len(), "no node twice");
+    }
+}
+
+#[tokio::test]
+async fn a_loom_opened_again_exports_what_it_exported_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (before, id) = {
+        let loom = Jsonl::open(folder.path()).unwrap();
+        let mut weaver = Weaver::new(&loom);
+        weave(&mut weaver).await;
+        let mut all = Vec::new();
+        for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
+            all.extend(lines(&loom, &weaver, format, Redaction::Off).await);
+        }
+        (all, weaver.loom)
+    };
+    for loom in [Jsonl::open_to_read(folder.path()).unwrap(), Jsonl::open(folder.path()).unwrap()] {
+        let mut all: Vec<String> = Vec::new();
+        for format in [Format::Turns, Format::Journal, Format::Chat, Format::Trajectories] {
+            all.extend(export(&loom, id, format, Redaction::Off).try_collect::<Vec<_>>().await.unwrap());
+        }
+        assert_eq!(all, before);
+    }
+}
