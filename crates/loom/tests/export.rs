@@ -1,5 +1,7 @@
 //! What leaves a loom: the fields a reader relies on, nothing secret, and a journal that comes back as it was.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
 use std::collections::BTreeSet;
 
 use cantrip_loom::conformance::{Episode, Weaver, closed, settled, started, utterance};

@@ -1,5 +1,7 @@
 //! The loom in a folder keeps every promise of its traits, and what a crash or a hand did to it is found.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -68,12 +70,12 @@ async fn a_torn_end_is_cut_off_at_every_byte_and_nothing_else_is_lost() {
     let path = records_file(folder.path());
     // The last step is one line; the one before it has two.
     let lines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-    let start = lines[lines.len() - 4];
-    for end in start..text.len() {
+    let (start, last) = (lines[lines.len() - 4], lines[lines.len() - 2]);
+    for end in (start..last).step_by(7).chain(last - 2..text.len()) {
         fs::write(&path, &text[..end]).unwrap();
         let (whole, kept) = match end {
             end if end == text.len() - 1 => (text.len(), records.len()),
-            end if end >= lines[lines.len() - 2] - 1 => (lines[lines.len() - 2], records.len() - 1),
+            end if end >= last - 1 => (last, records.len() - 1),
             _ => (start, records.len() - 3),
         };
         {
@@ -211,8 +213,26 @@ async fn a_line_of_a_later_version_is_not_taken_for_damage() {
     assert!(matches!(answer, Err(Error::Newer { version: 2, .. })), "{answer:?}");
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_nothing_is_taken_for_written() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", records_file(folder.path())).unwrap();
+    let loom = Jsonl::open(folder.path()).unwrap();
+    let mut weaver = Weaver::new(&loom);
+    let intent = weaver.intent("count");
+    let (step, episode) = weaver.open(cantrip_loom::Origin::Root, intent, None, 0);
+    let answer = loom.append(step.clone()).await;
+    assert!(matches!(answer, Err(Error::Io { .. })), "{answer:?}");
+    assert!(matches!(loom.run(episode.run).await, Err(Error::NotFound { .. })));
+    assert_eq!(scan(&loom).await, []);
+    // What was written could not be taken back, so nobody writes behind it.
+    let again = loom.append(step).await;
+    assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// Whatever byte of a finished record is changed, it is found, and not later than in that record.
     #[test]

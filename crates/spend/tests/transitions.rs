@@ -1,5 +1,7 @@
 //! Every operation on a reservation in every state does what the table says.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
 use cantrip_canon::{IdSource, Money, Timestamp};
 use cantrip_spend::{
     AuthorizationRef, CallKey, Change, Entry, Fault, Operation, Reconciliation, Reserve, RetryClass, Row, Unknown,
