@@ -5,16 +5,27 @@
 //! ([`Retry`]), what every answer must keep ([`contract`]), how a provider's chunks become canonical events
 //! ([`Assembler`]). Nothing here knows a gate, a store or a turn's life.
 
+mod assembler;
 pub mod contract;
 mod crystal;
 mod failure;
 pub mod limits;
 mod list;
+mod name;
+mod program;
+mod replay;
 mod request;
 mod retry;
+mod scripted;
+pub mod tree;
 
+pub use assembler::{Assembler, Ending};
 pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_reason};
 pub use failure::{Cause, Charge, Detail, Failure};
 pub use list::{List, Messages};
+pub use name::{ModelName, NameFault, Provider};
+pub use program::Programmed;
+pub use replay::Replaying;
 pub use request::{Caller, Choice, Definition, ItemIds, NoBodies, Program, Request, Sampling};
 pub use retry::{Plan, Retry};
+pub use scripted::{Input, Response, Script, ScriptFault, Scripted, ScriptedCall, ScriptedError};

@@ -21,6 +21,14 @@ cantrip_canon::limits! {
     DETAIL_BYTES_MAX: usize = 2_048, "bytes";
     /// The name of a crystal.
     NAME_BYTES_MAX: usize = 1_024, "bytes";
+    /// The file of a script or a program.
+    SCRIPT_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// Nesting of a script.
+    SCRIPT_DEPTH_MAX: usize = 64, "levels";
+    /// Values of a script, those that an alias repeats counted each time.
+    SCRIPT_NODES_MAX: usize = 1 << 20, "values";
+    /// Requests that a scripted crystal remembers; the oldest is forgotten.
+    INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
 }
 
 const _: () = assert!(RETRY_BASE_MS <= RETRY_CAP_MS && RETRY_CAP_MS <= RETRY_AFTER_MS_MAX);

@@ -26,6 +26,8 @@ pub struct Request {
     pub output_tokens_max: u32,
     pub sampling: Sampling,
     pub caller: Caller,
+    /// How many utterances this cast has had before. Only crystals that say a program themselves look at it.
+    pub utterances: u64,
     pub items: ItemIds,
     /// Where the images of the messages are.
     pub bodies: Arc<dyn Bodies + Send + Sync>,
@@ -41,6 +43,7 @@ impl Request {
             program: Program::None,
             output_tokens_max: OUTPUT_TOKENS_DEFAULT,
             sampling: Sampling::default(),
+            utterances: 0,
             items: ItemIds::of(&caller.request),
             caller,
             bodies: Arc::new(NoBodies),

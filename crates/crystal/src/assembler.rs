@@ -1,0 +1,375 @@
+//! How do a provider's chunks become canonical events, and what was said in the end?
+//!
+//! Every crystal feeds its chunks to an [`Assembler`] and gets its answer from it. So the rules of what an item is, when
+//! a call starts, what arguments are and how a broken stream ends stand here once, and a provider's code is only the
+//! translation of its words. The answer is put together from the same pieces that were streamed: they cannot differ.
+
+use cantrip_canon::json;
+use cantrip_loom::{Finish, GateCall, ProviderParts, Usage, Utterance};
+use cantrip_stream::{
+    Arguments, CallId, CancelReason, FinalCall, FinalItem, ItemCancelled, ItemDelta, ItemDone, ItemId, ItemStart, Name,
+    Origin, ProviderId, StartedItem, Text,
+};
+use serde_json::{Map, Value};
+
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_CALLS_MAX};
+use crate::{Answer, Cause, Charge, Failure, ItemEvent, ItemIds, Request, Sink};
+
+/// Puts one answer together while it streams.
+///
+/// A piece that would pass a bound is refused with the cause of the failure, which then goes to [`Assembler::fail`].
+/// Dropping it ends nothing: whoever dropped the request knows why its items end.
+///
+/// ```
+/// # use cantrip_canon::IdSource;
+/// # use cantrip_crystal::{Assembler, Caller, Ending, List, Request, Silence};
+/// # use cantrip_loom::{CallId, Finish};
+/// # let ids = IdSource::seeded(1);
+/// # let now = cantrip_canon::Timestamp::EPOCH;
+/// # let caller = Caller { entity: ids.next(now), spawned_by: None, request: CallId::request(ids.next(now)) };
+/// let request = Request::new(caller, List::new().all());
+/// let mut said = Assembler::new("scripted/a.yaml", &request, &Silence);
+/// said.text("I look. ")?;
+/// said.call(0, Some("c1"), Some("read"))?;
+/// said.arguments(0, "{\"path\":")?;
+/// said.arguments(0, " \"a.txt\"}")?;
+/// let answer = said.finish(Ending::new("tape", Finish::Calls)).unwrap();
+/// assert_eq!(answer.utterance.content.as_deref(), Some("I look. "));
+/// assert_eq!(answer.utterance.calls[0].args["path"], "a.txt");
+/// # Ok::<(), cantrip_crystal::Cause>(())
+/// ```
+pub struct Assembler<'a> {
+    crystal: &'a str,
+    provider: ProviderId,
+    items: &'a ItemIds,
+    heard: &'a dyn Sink,
+    open: Option<OpenText>,
+    content: String,
+    thinking: String,
+    calls: Vec<Growing>,
+    started: u64,
+}
+
+/// How an answer ended, in its provider's words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    /// The model that answered.
+    pub model: String,
+    pub finish: Finish,
+    pub usage: Option<Usage>,
+    pub parts: Option<ProviderParts>,
+}
+
+impl Ending {
+    /// An end without usage and without parts of its provider's own.
+    pub fn new(model: impl Into<String>, finish: Finish) -> Self {
+        Self { model: model.into(), finish, usage: None, parts: None }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Message,
+    Reasoning,
+}
+
+struct OpenText {
+    kind: Kind,
+    item: ItemId,
+    /// Where its text begins within the content or the thinking.
+    from: usize,
+    started: u64,
+}
+
+/// A call that is being written.
+struct Growing {
+    key: u64,
+    id: Option<String>,
+    name: Option<Name>,
+    arguments: String,
+    /// None until the name is known.
+    shown: Option<Shown>,
+    done: bool,
+}
+
+struct Shown {
+    item: ItemId,
+    call_id: CallId,
+    /// Bytes of the arguments that were sent as deltas.
+    bytes: usize,
+    started: u64,
+}
+
+impl<'a> Assembler<'a> {
+    pub fn new(crystal: &'a str, request: &'a Request, heard: &'a dyn Sink) -> Self {
+        let provider = crystal.split('/').next().unwrap_or(crystal);
+        let provider =
+            ProviderId::new(provider).or_else(|_| ProviderId::new("unnamed")).expect("a short word is an id");
+        Self {
+            crystal,
+            provider,
+            items: &request.items,
+            heard,
+            open: None,
+            content: String::new(),
+            thinking: String::new(),
+            calls: Vec::new(),
+            started: 0,
+        }
+    }
+
+    /// More of the message.
+    pub fn text(&mut self, piece: &str) -> Result<(), Cause> {
+        self.write(Kind::Message, piece)
+    }
+
+    /// More of the reasoning.
+    pub fn thinking(&mut self, piece: &str) -> Result<(), Cause> {
+        self.write(Kind::Reasoning, piece)
+    }
+
+    /// The provider said that a block of text or reasoning ends here. What comes next is a new item.
+    pub fn border(&mut self) {
+        let Some(OpenText { kind, item, from, .. }) = self.open.take() else { return };
+        let final_item = match kind {
+            Kind::Message => FinalItem::Message { content: Text::from(&self.content[from..]), origin: Origin::Agent },
+            Kind::Reasoning => {
+                FinalItem::Reasoning { content: Text::from(&self.thinking[from..]), provider_id: self.provider.clone() }
+            }
+        };
+        self.heard.hear(ItemEvent::Done(ItemDone { item_id: item, final_item }));
+    }
+
+    /// A call, known within this answer by `key`: the provider's index of it. May be said in parts and again; what was
+    /// said first stands. It starts once its name is known, with the id that is known by then or one of ours.
+    pub fn call(&mut self, key: u64, id: Option<&str>, name: Option<&str>) -> Result<(), Cause> {
+        let at = self.growing(key)?;
+        let call = &mut self.calls[at];
+        if call.shown.is_none() {
+            // An id that no event can carry is as good as none.
+            if call.id.is_none() {
+                call.id = id.filter(|id| CallId::new(id).is_ok()).map(str::to_owned);
+            }
+            if call.name.is_none() {
+                call.name = name.and_then(|name| Name::new(name).ok());
+            }
+            if call.id.is_some() && call.name.is_some() {
+                self.start(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// More of the arguments of call `key`.
+    pub fn arguments(&mut self, key: u64, fragment: &str) -> Result<(), Cause> {
+        let at = self.growing(key)?;
+        if fragment.is_empty() || self.calls[at].done {
+            return Ok(());
+        }
+        self.room(fragment.len())?;
+        self.calls[at].arguments.push_str(fragment);
+        self.start(at);
+        self.show(at);
+        Ok(())
+    }
+
+    /// All arguments of call `key` so far, from a provider that repeats what it has said.
+    pub fn arguments_so_far(&mut self, key: u64, whole: &str) -> Result<(), Cause> {
+        let at = self.growing(key)?;
+        let known = self.calls[at].arguments.len();
+        match whole.strip_prefix(&*self.calls[at].arguments) {
+            Some(added) => self.arguments(key, added),
+            None if self.calls[at].done => Ok(()),
+            None => {
+                // It took something back. What was shown is provisional; the end of the call tells what holds.
+                self.room(whole.len().saturating_sub(known))?;
+                self.calls[at].arguments = whole.to_owned();
+                Ok(())
+            }
+        }
+    }
+
+    /// The arguments of call `key` are complete.
+    pub fn call_end(&mut self, key: u64) -> Result<(), Cause> {
+        let at = self.growing(key)?;
+        self.end(at);
+        Ok(())
+    }
+
+    /// Whether call `key` was met.
+    pub fn has_call(&self, key: u64) -> bool {
+        self.calls.iter().any(|call| call.key == key)
+    }
+
+    /// How many calls were met.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The answer ended as its provider ends answers. A refusal is a failure, and so is a call without a name.
+    pub fn finish(mut self, ending: Ending) -> Result<Answer, Failure> {
+        let charge = ending.usage.map_or(Charge::Unknown, Charge::Reported);
+        self.border();
+        for at in 0..self.calls.len() {
+            self.end(at);
+        }
+        if ending.finish == Finish::Refusal {
+            let reason = if self.content.trim().is_empty() { "no reason given" } else { &*self.content };
+            let cause = Cause::Refused { reason: reason.into() };
+            return Err(self.fail(cause, charge));
+        }
+        if self.calls.iter().any(|call| call.shown.is_none()) {
+            return Err(self.fail(Cause::Broken { detail: "a call came without a name".into() }, charge));
+        }
+        // Some providers say `stop` beside calls, and some `tool_calls` beside none.
+        let finish = match ending.finish {
+            Finish::Stop if !self.calls.is_empty() => Finish::Calls,
+            Finish::Calls if self.calls.is_empty() => Finish::Stop,
+            finish @ (Finish::Stop | Finish::Calls | Finish::Length | Finish::Refusal | Finish::Other(_)) => finish,
+        };
+        let (mut calls, mut call_items) = (Vec::new(), Vec::new());
+        for call in self.calls {
+            let (Some(shown), Some(name)) = (call.shown, call.name) else { continue };
+            call_items.push(shown.item);
+            calls.push(GateCall {
+                tool_call_id: shown.call_id.as_str().to_owned(),
+                gate: name.as_str().to_owned(),
+                args: parsed(&call.arguments),
+            });
+        }
+        let said = |text: String| (!text.is_empty()).then_some(text);
+        let utterance = Utterance {
+            content: said(self.content),
+            calls,
+            thinking: said(self.thinking),
+            parts: ending.parts,
+            model: ending.model,
+            finish,
+        };
+        Ok(Answer { utterance, usage: ending.usage, call_items })
+    }
+
+    /// The attempt came to nothing: what is open is cancelled, oldest first, for it will be said again.
+    pub fn fail(mut self, cause: Cause, charge: Charge) -> Failure {
+        let mut open: Vec<(u64, ItemId)> = Vec::new();
+        open.extend(self.open.take().map(|text| (text.started, text.item)));
+        for call in self.calls.iter_mut().filter(|call| !call.done) {
+            open.extend(call.shown.take().map(|shown| (shown.started, shown.item)));
+        }
+        open.sort_by_key(|(started, _)| *started);
+        for (_, item_id) in open {
+            self.heard.hear(ItemEvent::Cancelled(ItemCancelled { item_id, reason: Some(CancelReason::Retry) }));
+        }
+        Failure::new(self.crystal, cause, charge)
+    }
+
+    fn write(&mut self, kind: Kind, piece: &str) -> Result<(), Cause> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.room(piece.len())?;
+        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
+            self.border();
+            let (from, item) = match kind {
+                Kind::Message => (self.content.len(), StartedItem::Message { initial_content: Text::default() }),
+                Kind::Reasoning => (self.thinking.len(), StartedItem::Reasoning { initial_content: Text::default() }),
+            };
+            let item_id = self.items.mint();
+            self.open = Some(OpenText { kind, item: item_id.clone(), from, started: self.started });
+            self.started += 1;
+            self.heard.hear(ItemEvent::Start(ItemStart { item_id, item }));
+        }
+        match kind {
+            Kind::Message => self.content.push_str(piece),
+            Kind::Reasoning => self.thinking.push_str(piece),
+        }
+        if let Some(open) = &self.open {
+            let (item_id, delta_content) = (open.item.clone(), piece.into());
+            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+        }
+        Ok(())
+    }
+
+    fn room(&self, bytes: usize) -> Result<(), Cause> {
+        let arguments: usize = self.calls.iter().map(|call| call.arguments.len()).sum();
+        if self.content.len() + self.thinking.len() + arguments + bytes > ANSWER_BYTES_MAX {
+            return Err(Cause::TooLarge { limit: ANSWER_BYTES_MAX, unit: "bytes" });
+        }
+        Ok(())
+    }
+
+    fn growing(&mut self, key: u64) -> Result<usize, Cause> {
+        if let Some(at) = self.calls.iter().position(|call| call.key == key) {
+            return Ok(at);
+        }
+        if self.calls.len() == ANSWER_CALLS_MAX {
+            return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "calls" });
+        }
+        self.border();
+        let call = Growing { key, id: None, name: None, arguments: String::new(), shown: None, done: false };
+        self.calls.push(call);
+        Ok(self.calls.len() - 1)
+    }
+
+    /// Starts the item of a call that has a name and none yet.
+    fn start(&mut self, at: usize) {
+        let minted = self.items.call_id(at + 1);
+        let call = &mut self.calls[at];
+        let (None, Some(name)) = (&call.shown, &call.name) else { return };
+        let id = call.id.as_deref().unwrap_or(&minted);
+        let call_id = CallId::new(id).expect("a given id was looked at, and one of ours is short");
+        let item_id = self.items.mint();
+        let item = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id: None };
+        call.shown = Some(Shown { item: item_id.clone(), call_id, bytes: 0, started: self.started });
+        self.started += 1;
+        self.heard.hear(ItemEvent::Start(ItemStart { item_id, item }));
+    }
+
+    /// Sends the arguments that have not been sent.
+    fn show(&mut self, at: usize) {
+        let call = &mut self.calls[at];
+        let Some(shown) = &mut call.shown else { return };
+        let Some(unsent) = call.arguments.get(shown.bytes..).filter(|unsent| !unsent.is_empty()) else { return };
+        let (item_id, delta_content) = (shown.item.clone(), unsent.into());
+        shown.bytes = call.arguments.len();
+        self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+    }
+
+    fn end(&mut self, at: usize) {
+        if self.calls[at].done {
+            return;
+        }
+        self.start(at);
+        self.show(at);
+        let call = &mut self.calls[at];
+        let (Some(shown), Some(name)) = (&call.shown, &call.name) else { return };
+        call.done = true;
+        // What is no object is the circle's to refuse; its refusal is the call's output.
+        if let Value::Object(arguments) = parsed(&call.arguments) {
+            let call =
+                FinalCall { name: name.clone(), call_id: shown.call_id.clone(), arguments: Arguments::from(arguments) };
+            let (item_id, final_item) = (shown.item.clone(), FinalItem::FunctionCall(call));
+            self.heard.hear(ItemEvent::Done(ItemDone { item_id, final_item }));
+        }
+    }
+}
+
+/// The arguments as a value: nothing is `{}`, and what does not parse is the text as it came.
+fn parsed(arguments: &str) -> Value {
+    if arguments.trim().is_empty() {
+        return Value::Object(Map::new());
+    }
+    json::read_foreign(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()))
+}
+
+impl std::fmt::Debug for Assembler<'_> {
+    /// Sizes only: what was said is not for logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Assembler")
+            .field("crystal", &self.crystal)
+            .field("content", &self.content.len())
+            .field("thinking", &self.thinking.len())
+            .field("calls", &self.calls.len())
+            .finish_non_exhaustive()
+    }
+}

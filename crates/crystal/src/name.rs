@@ -1,0 +1,166 @@
+//! Which crystal is meant?
+//!
+//! A name is read once, where it is written, into a value that cannot name what does not exist. What a model is called
+//! beyond its provider is the provider's matter and passes as it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use cantrip_canon::{IdFault, TurnId};
+use url::Url;
+
+use crate::limits::NAME_BYTES_MAX;
+use crate::scripted::suggestion;
+
+/// The name of a crystal, as a spell or a command line has it.
+///
+/// ```
+/// # use cantrip_crystal::{ModelName, Provider};
+/// let name: ModelName = "openrouter/meta/llama".parse().unwrap();
+/// assert_eq!(name, ModelName::Hosted { provider: Provider::OpenRouter, model: "meta/llama".into() });
+/// assert!("openruoter/meta".parse::<ModelName>().unwrap_err().to_string().contains("openrouter"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ModelName {
+    /// `anthropic/...`, `openai/...`, `gemini/...`, `openrouter/...`, `ollama/...`
+    Hosted { provider: Provider, model: String },
+    /// `local/<model>@<url>`: any endpoint that speaks as OpenAI's chat does.
+    Local { model: String, url: Url },
+    /// `scripted/<file>`, or `scripted/<file>#<script>` where the file has several.
+    Scripted { file: String, script: Option<String> },
+    /// `replay/<turn>`: the thread that ends there.
+    Replay { turn: TurnId },
+    /// `program/<file>`
+    Program { file: String },
+    /// `human`
+    Human,
+}
+
+/// A provider whose address is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    Anthropic,
+    OpenAi,
+    Gemini,
+    OpenRouter,
+    Ollama,
+}
+
+impl Provider {
+    pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::Gemini, Self::OpenRouter, Self::Ollama];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::Gemini => "gemini",
+            Self::OpenRouter => "openrouter",
+            Self::Ollama => "ollama",
+        }
+    }
+}
+
+/// Why a text names no crystal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameFault {
+    #[error("a crystal's name is provider/model, and this has no model: {0:?}")]
+    ModelMissing(String),
+    #[error("no provider is called {0:?}{1}")]
+    ProviderUnknown(String, String),
+    #[error("local needs its address, as in local/<model>@http://localhost:8000/v1: {0:?}")]
+    UrlMissing(String),
+    #[error("{url:?} is no address of an endpoint: {rule}")]
+    Url { url: String, rule: String },
+    #[error("replay needs the turn that its thread ends with")]
+    Turn(#[source] IdFault),
+    #[error("a crystal's name has at most {NAME_BYTES_MAX} bytes and no control characters")]
+    Text,
+}
+
+const OTHERS: [&str; 5] = ["local", "scripted", "replay", "program", "human"];
+
+impl ModelName {
+    /// Whether it only works in a circle that runs code.
+    pub fn needs_code(&self) -> bool {
+        match self {
+            Self::Program { .. } => true,
+            Self::Hosted { .. } | Self::Local { .. } | Self::Scripted { .. } | Self::Replay { .. } | Self::Human => {
+                false
+            }
+        }
+    }
+}
+
+impl FromStr for ModelName {
+    type Err = NameFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
+            return Err(NameFault::Text);
+        }
+        if text == "human" {
+            return Ok(Self::Human);
+        }
+        let (provider, model) = text.split_once('/').unwrap_or((text, ""));
+        if !OTHERS.contains(&provider) && Provider::ALL.iter().all(|known| known.as_str() != provider) {
+            let known: Vec<_> = Provider::ALL.iter().map(|known| known.as_str()).chain(OTHERS).collect();
+            return Err(NameFault::ProviderUnknown(provider.to_owned(), suggestion(provider, &known)));
+        }
+        let missing = || NameFault::ModelMissing(text.to_owned());
+        if model.trim().is_empty() {
+            return Err(missing());
+        }
+        if let Some(provider) = Provider::ALL.into_iter().find(|known| known.as_str() == provider) {
+            return Ok(Self::Hosted { provider, model: model.to_owned() });
+        }
+        match provider {
+            "local" => local(text, model),
+            "scripted" => match model.rsplit_once('#') {
+                None => Ok(Self::Scripted { file: model.to_owned(), script: None }),
+                Some(("", _) | (_, "")) => Err(missing()),
+                Some((file, script)) => Ok(Self::Scripted { file: file.to_owned(), script: Some(script.to_owned()) }),
+            },
+            "replay" => Ok(Self::Replay { turn: model.parse().map_err(NameFault::Turn)? }),
+            "program" => Ok(Self::Program { file: model.to_owned() }),
+            // `human` takes no model.
+            _ => Err(NameFault::ProviderUnknown(text.to_owned(), suggestion(text, &OTHERS))),
+        }
+    }
+}
+
+fn local(text: &str, rest: &str) -> Result<ModelName, NameFault> {
+    // A model's own name may have an `@`; an address begins with its scheme.
+    let split = rest.match_indices('@').find(|(at, _)| {
+        let after = &rest[at + 1..];
+        after.starts_with("http://") || after.starts_with("https://")
+    });
+    let Some((at, _)) = split else { return Err(NameFault::UrlMissing(text.to_owned())) };
+    let (model, written) = (&rest[..at], &rest[at + 1..]);
+    if model.trim().is_empty() {
+        return Err(NameFault::ModelMissing(text.to_owned()));
+    }
+    let fault = |rule: &str| NameFault::Url { url: written.to_owned(), rule: rule.to_owned() };
+    let url = Url::parse(written).map_err(|error| fault(&error.to_string()))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        // The name stands in records and logs. The text of the fault must not repeat it either.
+        return Err(NameFault::Url { url: "...".to_owned(), rule: "a key does not belong into a name".to_owned() });
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(fault("it has a query or a fragment"));
+    }
+    Ok(ModelName::Local { model: model.to_owned(), url })
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hosted { provider, model } => write!(f, "{}/{model}", provider.as_str()),
+            Self::Local { model, url } => write!(f, "local/{model}@{url}"),
+            Self::Scripted { file, script: None } => write!(f, "scripted/{file}"),
+            Self::Scripted { file, script: Some(script) } => write!(f, "scripted/{file}#{script}"),
+            Self::Replay { turn } => write!(f, "replay/{turn}"),
+            Self::Program { file } => write!(f, "program/{file}"),
+            Self::Human => f.write_str("human"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The program crystal: a person's program is all it says.
+//!
+//! So a file of code in a code circle is a cast like any other: journalled, resumed, forked, allowed to call entities,
+//! at no tokens. How often it was asked is told by the request and not remembered, or a request that is repeated after
+//! a crash would find the program already said.
+
+use std::path::Path;
+
+use cantrip_loom::{Finish, Usage};
+use serde_json::{Map, Value};
+
+use crate::assembler::{Assembler, Ending};
+use crate::scripted::{ScriptFault, fenced, file_text};
+use crate::{Answer, Cause, Charge, Crystal, Failure, Program, Request, Sink};
+
+/// Says one program, once in a cast, as the circle takes programs.
+#[derive(Debug, Clone)]
+pub struct Programmed {
+    name: String,
+    code: String,
+}
+
+impl Programmed {
+    /// Says `code` under a name of the form `program/<file>`.
+    pub fn new(name: impl Into<String>, code: impl Into<String>) -> Self {
+        Self { name: name.into(), code: code.into() }
+    }
+
+    /// The program of a file.
+    pub fn open(path: &Path) -> Result<Self, ScriptFault> {
+        Ok(Self::new(format!("program/{}", path.display()), file_text(path)?))
+    }
+}
+
+impl Crystal for Programmed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        if request.utterances > 0 {
+            return Err(Failure::rejected(&self.name, "script exhausted"));
+        }
+        let mut said = Assembler::new(&self.name, request, heard);
+        match say(&mut said, &self.code, &request.program) {
+            Ok(finish) => said.finish(Ending { usage: Some(Usage::default()), ..Ending::new(&*self.name, finish) }),
+            Err(cause) => Err(said.fail(cause, Charge::Nothing)),
+        }
+    }
+}
+
+fn say(said: &mut Assembler<'_>, code: &str, program: &Program) -> Result<Finish, Cause> {
+    match program {
+        Program::Call { name, argument } => {
+            let mut args = Map::new();
+            args.insert(argument.clone(), code.into());
+            said.call(0, None, Some(name))?;
+            said.arguments(0, &Value::Object(args).to_string())?;
+            said.call_end(0)?;
+            Ok(Finish::Calls)
+        }
+        Program::Fenced { language } => {
+            said.text(&fenced(code, language, false))?;
+            Ok(Finish::Stop)
+        }
+        Program::None => Err(Cause::Rejected { detail: "a program needs a circle that runs code".into() }),
+    }
+}

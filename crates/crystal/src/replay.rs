@@ -1,0 +1,87 @@
+//! The replaying crystal: says again what a recorded thread said.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cantrip_canon::json;
+use cantrip_loom::{Thread, Turn, Usage, Utterance};
+use serde_json::Value;
+
+use crate::assembler::{Assembler, Ending};
+use crate::{Answer, Cause, Charge, Crystal, Failure, Request, Sink};
+
+/// Answers with the utterances of a thread, one after the other, one delta per recorded part. When none is left the
+/// request is rejected.
+#[derive(Debug)]
+pub struct Replaying {
+    name: String,
+    answers: Vec<(Utterance, Usage)>,
+    cursor: AtomicUsize,
+}
+
+impl Replaying {
+    /// The utterances of the thread's own entity and of what it was forked from; those of the parents that a child's
+    /// path runs through were not said by this thread's crystal.
+    pub fn new(thread: &Thread) -> Self {
+        let from = thread.turns.iter().rposition(|turn| turn.spawned_by.is_some()).unwrap_or(0);
+        let answers = thread.turns[from..].iter().filter_map(|turn| Some((turn.utterance.clone()?, usage(turn))));
+        Self { name: format!("replay/{}", thread.leaf), answers: answers.collect(), cursor: AtomicUsize::new(0) }
+    }
+
+    /// Answers that have not been given.
+    pub fn left(&self) -> usize {
+        self.answers.len().saturating_sub(self.cursor.load(Ordering::Relaxed))
+    }
+}
+
+fn usage(turn: &Turn) -> Usage {
+    Usage {
+        prompt_tokens: turn.metadata.tokens_prompt,
+        completion_tokens: turn.metadata.tokens_completion,
+        cached_tokens: turn.metadata.tokens_cached,
+        reasoning_tokens: None,
+        cache_write_tokens: None,
+    }
+}
+
+impl Crystal for Replaying {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let next = |at: usize| (at < self.answers.len()).then_some(at + 1);
+        let drawn = self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let Some((utterance, usage)) = drawn.ok().and_then(|at| self.answers.get(at)) else {
+            return Err(Failure::rejected(&self.name, "the replayed thread has no answer left"));
+        };
+        let mut said = Assembler::new(&self.name, request, heard);
+        match say(&mut said, utterance) {
+            Ok(()) => said.finish(Ending {
+                model: utterance.model.clone(),
+                finish: utterance.finish.clone(),
+                usage: Some(*usage),
+                parts: utterance.parts.clone(),
+            }),
+            Err(cause) => Err(said.fail(cause, Charge::Nothing)),
+        }
+    }
+}
+
+fn say(said: &mut Assembler<'_>, utterance: &Utterance) -> Result<(), Cause> {
+    said.thinking(utterance.thinking.as_deref().unwrap_or_default())?;
+    said.text(utterance.content.as_deref().unwrap_or_default())?;
+    for (key, call) in (0..).zip(&utterance.calls) {
+        said.call(key, Some(&call.tool_call_id), Some(&call.gate))?;
+        said.arguments(key, &written(&call.args))?;
+        said.call_end(key)?;
+    }
+    Ok(())
+}
+
+/// The text that is read as these arguments. A recorded text is what did not parse, unless it would.
+fn written(args: &Value) -> String {
+    match args {
+        Value::String(raw) if !raw.trim().is_empty() && json::read_foreign(raw).is_err() => raw.clone(),
+        args => args.to_string(),
+    }
+}

@@ -1,0 +1,344 @@
+//! The scripted crystal: says what a file says, streamed like a real one.
+//!
+//! It is a feature and the only double of a model in this project: people test their agents with it, and so do we.
+//! One cursor serves all who ask, so a script is a tape: what it says does not depend on what it is told. Under real
+//! concurrency that alone would give a script's lines to whoever comes first; so children of one call make their first
+//! draw in the order in which they were asked for. Handing out the first responses when children are spawned was
+//! turned down: a child that ends before it asks would take a response with it.
+
+mod order;
+mod read;
+mod script;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cantrip_canon::EntityId;
+use cantrip_loom::{Finish, ProviderParts, Spawn};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::assembler::{Assembler, Ending};
+use crate::limits::{INPUTS_RECORDED_MAX, SCRIPT_BYTES_MAX};
+use crate::tree::Issue;
+use crate::{Answer, Caller, Cause, Charge, Choice, Crystal, Definition, Failure, Messages, Program, Request, Sink};
+
+use order::Order;
+pub use read::ScriptFault;
+pub(crate) use read::suggestion;
+pub use script::{Response, Script, ScriptedCall, ScriptedError};
+
+/// Plays a [`Script`]. Cheap to clone; all clones play the same tape from the same place.
+#[derive(Clone)]
+pub struct Scripted(Arc<Tape>);
+
+struct Tape {
+    name: String,
+    script: Script,
+    state: Mutex<State>,
+    moved: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    cursor: usize,
+    asked: u64,
+    inputs: VecDeque<Input>,
+    order: Order,
+}
+
+/// What one request brought, as lengths and references: nothing is copied.
+#[derive(Debug, Clone)]
+pub struct Input {
+    pub caller: Caller,
+    pub messages: Messages,
+    pub definitions: Arc<[Definition]>,
+    pub choice: Choice,
+}
+
+impl Scripted {
+    /// Plays `script` under a name of the form `scripted/<file>`.
+    pub fn new(name: impl Into<String>, script: Script) -> Self {
+        let tape = Tape { name: name.into(), script, state: Mutex::default(), moved: Notify::new() };
+        Self(Arc::new(tape))
+    }
+
+    /// The script of a file: the one called `script`, or the only one.
+    pub fn open(path: &Path, script: Option<&str>) -> Result<Self, ScriptFault> {
+        let (file, text) = (path.display().to_string(), file_text(path)?);
+        let chosen = Script::choose(&file, Script::read(&file, &text)?, script)?;
+        let name = match script {
+            Some(script) => format!("scripted/{file}#{script}"),
+            None => format!("scripted/{file}"),
+        };
+        Ok(Self::new(name, chosen))
+    }
+
+    /// What it was asked, oldest first; of more than [`INPUTS_RECORDED_MAX`] the latest.
+    pub fn inputs(&self) -> Vec<Input> {
+        self.state().inputs.iter().cloned().collect()
+    }
+
+    /// How often it was asked, exhausted or not.
+    pub fn asked(&self) -> u64 {
+        self.state().asked
+    }
+
+    /// Responses that nobody has drawn.
+    pub fn left(&self) -> usize {
+        self.0.script.responses.len() - self.state().cursor
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next response for this caller, once it is its turn; none if the tape has ended.
+    async fn draw(&self, request: &Request) -> Option<&Response> {
+        loop {
+            let moved = self.0.moved.notified();
+            tokio::pin!(moved);
+            // Listens before it looks, so that no move is missed between the two.
+            moved.as_mut().enable();
+            if let Some(drawn) = self.try_draw(request) {
+                self.0.moved.notify_waiters();
+                return drawn;
+            }
+            moved.await;
+        }
+    }
+
+    fn try_draw(&self, request: &Request) -> Option<Option<&Response>> {
+        let mut state = self.state();
+        if !state.order.admit(request.caller.entity) {
+            return None;
+        }
+        state.asked += 1;
+        if state.inputs.len() == INPUTS_RECORDED_MAX {
+            state.inputs.pop_front();
+        }
+        state.inputs.push_back(Input {
+            caller: request.caller,
+            messages: request.messages.clone(),
+            definitions: Arc::clone(&request.definitions),
+            choice: request.choice,
+        });
+        let drawn = self.0.script.responses.get(state.cursor);
+        state.cursor += usize::from(drawn.is_some());
+        Some(drawn)
+    }
+
+    fn ending(&self, response: &Response) -> Ending {
+        let finish = match &response.finish {
+            Some(finish) => finish.clone(),
+            None if response.calls.is_empty() && response.code.is_none() => Finish::Stop,
+            None => Finish::Calls,
+        };
+        let parts = response.parts.clone().map(|parts| ProviderParts { provider: "scripted".to_owned(), parts });
+        let model = response.model.clone().or_else(|| self.0.script.name.clone());
+        Ending {
+            model: model.unwrap_or_else(|| self.0.name.clone()),
+            finish,
+            usage: response.usage.or(self.0.script.usage),
+            parts,
+        }
+    }
+}
+
+impl Script {
+    /// The scripts of a text, in its order: YAML, or JSON lines if `file` ends in `.jsonl`. All that is wrong is told
+    /// at once, with its lines.
+    ///
+    /// ```
+    /// # use cantrip_crystal::Script;
+    /// let fault = Script::read("a.yaml", "responses:\n- contnet: hello\n").unwrap_err();
+    /// assert_eq!(fault.to_string(), "a.yaml:2: unknown key \"contnet\"; did you mean \"content\"?");
+    /// ```
+    pub fn read(file: &str, text: &str) -> Result<Vec<Self>, ScriptFault> {
+        read::read(file, text)
+    }
+
+    /// The script called `name`, or the only one.
+    pub fn choose(file: &str, scripts: Vec<Self>, name: Option<&str>) -> Result<Self, ScriptFault> {
+        let names: Vec<String> = scripts.iter().filter_map(|script| script.name.clone()).collect();
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let fault = |rule: String| ScriptFault { file: file.to_owned(), issues: vec![Issue::new(1, rule)] };
+        let Some(name) = name else {
+            let count = scripts.len();
+            let mut scripts = scripts.into_iter();
+            return match (scripts.next(), count) {
+                (Some(only), 1) => Ok(only),
+                (Some(_) | None, _) => {
+                    Err(fault(format!("the file has {count} scripts; name one as file#name, of {}", known.join(", "))))
+                }
+            };
+        };
+        let found = scripts.into_iter().find(|script| script.name.as_deref() == Some(name));
+        found.ok_or_else(|| fault(format!("no script is called {name:?}{}", suggestion(name, &known))))
+    }
+}
+
+impl Crystal for Scripted {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let Some(response) = self.draw(request).await else {
+            return Err(Failure::rejected(&self.0.name, "script exhausted"));
+        };
+        let mut said = Assembler::new(&self.0.name, request, heard);
+        let ending = self.ending(response);
+        let charge = ending.usage.map_or(Charge::Unknown, Charge::Reported);
+        pause(response.delay).await;
+        for (at, piece) in pieces(response, &request.program).into_iter().enumerate() {
+            if response.break_after == Some(at) {
+                break;
+            }
+            if at > 0 {
+                pause(response.pace).await;
+            }
+            if let Err(cause) = piece.say(&mut said) {
+                return Err(said.fail(cause, charge));
+            }
+        }
+        // A stream that breaks off reports no usage: that comes with the end it never reached.
+        if response.break_after.is_some() {
+            return Err(said.fail(Cause::Broken { detail: "the script breaks off here".into() }, Charge::Unknown));
+        }
+        match &response.error {
+            Some(error) => {
+                let charge = response.usage.map_or(error.charge(), Charge::Reported);
+                Err(said.fail(error.cause(), charge))
+            }
+            None => said.finish(ending),
+        }
+    }
+
+    fn spawned(&self, entity: EntityId, by: Spawn) {
+        self.state().order.spawned(entity, by);
+    }
+
+    fn ended(&self, entity: EntityId) {
+        self.state().order.ended(entity);
+        self.0.moved.notify_waiters();
+    }
+}
+
+impl std::fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scripted").field("name", &self.0.name).field("left", &self.left()).finish_non_exhaustive()
+    }
+}
+
+impl ScriptedError {
+    fn cause(&self) -> Cause {
+        match self {
+            Self::Status { status, message, retry_after } => {
+                Cause::Status { status: *status, detail: message.as_str().into(), retry_after: *retry_after }
+            }
+            Self::Unreachable { message } => Cause::Unreachable { detail: message.as_str().into() },
+            Self::TimedOut { after } => Cause::TimedOut { limit: *after },
+            Self::ContextTooLong { tokens, window } => Cause::ContextTooLong { tokens: *tokens, window: *window },
+            Self::Refused { message } => Cause::Refused { reason: message.as_str().into() },
+        }
+    }
+
+    /// What a provider charges for such a failure if it reports nothing.
+    fn charge(&self) -> Charge {
+        match self {
+            Self::TimedOut { .. } => Charge::Unknown,
+            Self::Status { .. } | Self::Unreachable { .. } | Self::ContextTooLong { .. } | Self::Refused { .. } => {
+                Charge::Nothing
+            }
+        }
+    }
+}
+
+/// The text of a script or a program, if it is one and not too long.
+pub(crate) fn file_text(path: &Path) -> Result<String, ScriptFault> {
+    let fault = |rule: String| ScriptFault { file: path.display().to_string(), issues: vec![Issue::new(1, rule)] };
+    // Not its size from the folder: what is no plain file has none, and may never end.
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(SCRIPT_BYTES_MAX as u64 + 1).read_to_string(&mut text));
+    match read {
+        Ok(bytes) if bytes > SCRIPT_BYTES_MAX => Err(fault(format!("the file has more than {SCRIPT_BYTES_MAX} bytes"))),
+        Ok(_) => Ok(text),
+        Err(error) => Err(fault(error.to_string())),
+    }
+}
+
+/// One chunk of a scripted stream.
+enum Piece<'a> {
+    Thinking(&'a str),
+    Text(&'a str),
+    OwnText(String),
+    Call { key: u64, id: Option<&'a str>, name: &'a str },
+    Arguments { key: u64, fragment: String },
+}
+
+impl Piece<'_> {
+    fn say(&self, said: &mut Assembler<'_>) -> Result<(), Cause> {
+        match self {
+            Self::Thinking(text) => said.thinking(text),
+            Self::Text(text) => said.text(text),
+            Self::OwnText(text) => said.text(text),
+            Self::Call { key, id, name } => said.call(*key, *id, Some(name)),
+            Self::Arguments { key, fragment } => said.arguments(*key, fragment),
+        }
+    }
+}
+
+fn pieces<'a>(response: &'a Response, program: &'a Program) -> Vec<Piece<'a>> {
+    let words = |text: &'a str| text.split_inclusive(char::is_whitespace);
+    let mut pieces: Vec<Piece<'a>> = Vec::new();
+    pieces.extend(response.thinking.as_deref().into_iter().flat_map(words).map(Piece::Thinking));
+    match &response.chunks {
+        Some(chunks) => pieces.extend(chunks.iter().map(|chunk| Piece::Text(chunk))),
+        None => pieces.extend(response.content.as_deref().into_iter().flat_map(words).map(Piece::Text)),
+    }
+    for (key, call) in (0..).zip(&response.calls) {
+        pieces.push(Piece::Call { key, id: call.id.as_deref(), name: &call.gate });
+        let fragment = match &call.args {
+            Value::String(raw) => raw.clone(),
+            args => args.to_string(),
+        };
+        pieces.push(Piece::Arguments { key, fragment });
+    }
+    if let Some(code) = &response.code {
+        let key = response.calls.len() as u64;
+        pieces.extend(program_pieces(code, program, key, response.content.is_some()));
+    }
+    pieces
+}
+
+/// A program as the circle takes it: a call, or a fenced block after whatever was said.
+pub(crate) fn fenced(code: &str, language: &str, after_text: bool) -> String {
+    let newline = if after_text { "\n" } else { "" };
+    let end = if code.ends_with('\n') { "" } else { "\n" };
+    // A fence longer than any inside it.
+    let ticks = "`".repeat(code.split(|character| character != '`').map(str::len).max().unwrap_or(0).max(2) + 1);
+    format!("{newline}{ticks}{language}\n{code}{end}{ticks}\n")
+}
+
+fn program_pieces<'a>(code: &str, program: &'a Program, key: u64, after_text: bool) -> Vec<Piece<'a>> {
+    match program {
+        Program::Call { name, argument } => {
+            let mut args = serde_json::Map::new();
+            args.insert(argument.clone(), code.into());
+            let fragment = Value::Object(args).to_string();
+            vec![Piece::Call { key, id: None, name }, Piece::Arguments { key, fragment }]
+        }
+        Program::Fenced { language } => vec![Piece::OwnText(fenced(code, language, after_text))],
+        Program::None => vec![Piece::OwnText(fenced(code, "", after_text))],
+    }
+}
+
+async fn pause(time: std::time::Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}

@@ -1,0 +1,311 @@
+//! Which value does a text hold, and on which line does each part of it stand?
+//!
+//! Scripts are written by people, so what is wrong with one must be told with its line, and all of it at once.
+//! `serde` behind a YAML crate was the alternative: it stops at the first fault, keeps the line of few things, and reads
+//! two equal keys or a tagged value as it sees fit. So the events of a YAML 1.2 parser (`saphyr-parser`: it passes the
+//! YAML test suite, is kept up, and needs two small crates) become a tree of our own, strictly, and JSON lines become
+//! the same tree.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use cantrip_canon::json;
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use serde_json::{Map, Number, Value};
+
+use crate::limits::{SCRIPT_DEPTH_MAX, SCRIPT_NODES_MAX};
+
+/// A value and the line it begins on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Counted from 1.
+    pub line: usize,
+    pub shape: Shape,
+}
+
+/// What a [`Node`] holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shape {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text; no two keys are equal.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key and the line it stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    pub line: usize,
+    pub text: String,
+}
+
+/// Something wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {rule}")]
+pub struct Issue {
+    pub line: usize,
+    pub rule: String,
+}
+
+impl Issue {
+    pub fn new(line: usize, rule: impl Into<String>) -> Self {
+        Self { line, rule: rule.into() }
+    }
+}
+
+impl Node {
+    /// Reads one YAML document of the core schema. Refused: a key given twice, a key that is no scalar, a tag of one's
+    /// own, a second document, and numbers that JSON cannot keep.
+    pub fn read_yaml(text: &str) -> Result<Self, Issue> {
+        let mut builder = Builder::default();
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|error| Issue::new(error.marker().line(), error.info().to_owned()))?;
+            builder.take(event, span)?;
+        }
+        Ok(builder.root.unwrap_or(Node { line: 1, shape: Shape::Null }))
+    }
+
+    /// Reads one JSON value that stands on line `line` of a file of such lines.
+    pub fn read_json_line(text: &str, line: usize) -> Result<Self, Issue> {
+        let value = json::read(text).map_err(|fault| Issue::new(line, fault.to_string()))?;
+        Ok(Self::of_value(value, line))
+    }
+
+    fn of_value(value: Value, line: usize) -> Self {
+        let shape = match value {
+            Value::Null => Shape::Null,
+            Value::Bool(flag) => Shape::Bool(flag),
+            Value::Number(number) => Shape::Number(number),
+            Value::String(text) => Shape::Text(text),
+            Value::Array(items) => Shape::List(items.into_iter().map(|item| Self::of_value(item, line)).collect()),
+            Value::Object(entries) => Shape::Map(
+                entries.into_iter().map(|(text, value)| (Key { line, text }, Self::of_value(value, line))).collect(),
+            ),
+        };
+        Self { line, shape }
+    }
+
+    /// The value without its lines.
+    pub fn to_value(&self) -> Value {
+        match &self.shape {
+            Shape::Null => Value::Null,
+            Shape::Bool(flag) => Value::Bool(*flag),
+            Shape::Number(number) => Value::Number(number.clone()),
+            Shape::Text(text) => Value::String(text.clone()),
+            Shape::List(items) => items.iter().map(Self::to_value).collect(),
+            Shape::Map(entries) => {
+                let entries = entries.iter().map(|(key, value)| (key.text.clone(), value.to_value()));
+                Value::Object(entries.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// What it is, in a word.
+    pub fn noun(&self) -> &'static str {
+        match self.shape {
+            Shape::Null => "nothing",
+            Shape::Bool(_) => "a truth value",
+            Shape::Number(_) => "a number",
+            Shape::Text(_) => "a text",
+            Shape::List(_) => "a list",
+            Shape::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// A collection whose end has not come.
+enum Open {
+    List { line: usize, anchor: usize, items: Vec<Node> },
+    Map { line: usize, anchor: usize, entries: Vec<(Key, Node)>, key: Option<Key> },
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    nodes: usize,
+    root: Option<Node>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Issue> {
+        let line = span.start.line();
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                // A key is what it says, not what a value would be read as.
+                let shape = if self.expects_key() {
+                    Shape::Text(text.into_owned())
+                } else {
+                    scalar(&text, style, tag.as_deref(), line)?
+                };
+                self.close(Node { line, shape }, anchor)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                untagged(tag, line)?;
+                self.open(Open::List { line, anchor, items: Vec::new() }, line)
+            }
+            Event::MappingStart(anchor, tag) => {
+                untagged(tag, line)?;
+                self.open(Open::Map { line, anchor, entries: Vec::new(), key: None }, line)
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(Open::List { line, anchor, items }) => {
+                    self.close(Node { line, shape: Shape::List(items) }, anchor)
+                }
+                Some(Open::Map { line, anchor, entries, .. }) => {
+                    self.close(Node { line, shape: Shape::Map(entries) }, anchor)
+                }
+                None => Ok(()),
+            },
+            Event::Alias(anchor) => {
+                let known = self.anchors.get(&anchor).cloned();
+                let node = known.ok_or_else(|| Issue::new(line, "an alias may not stand inside what it names"))?;
+                let size = measure(&node);
+                if self.open.len() + size.depth > SCRIPT_DEPTH_MAX {
+                    return Err(deep(line));
+                }
+                self.nodes += size.nodes;
+                self.close(node, 0)
+            }
+            Event::DocumentStart(_) if self.root.is_some() => Err(Issue::new(line, "a second document begins here")),
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {
+                Ok(())
+            }
+        }
+    }
+
+    fn expects_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open::Map { key: None, .. }))
+    }
+
+    fn open(&mut self, collection: Open, line: usize) -> Result<(), Issue> {
+        if self.expects_key() {
+            return Err(Issue::new(line, "a key must be a plain text"));
+        }
+        if self.open.len() == SCRIPT_DEPTH_MAX {
+            return Err(deep(line));
+        }
+        self.open.push(collection);
+        Ok(())
+    }
+
+    /// A value is complete and goes to where it belongs.
+    fn close(&mut self, node: Node, anchor: usize) -> Result<(), Issue> {
+        // What has an anchor is kept a second time.
+        self.nodes += if anchor > 0 { 1 + measure(&node).nodes } else { 1 };
+        if self.nodes > SCRIPT_NODES_MAX {
+            return Err(Issue::new(node.line, format!("more than {SCRIPT_NODES_MAX} values")));
+        }
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List { items, .. }) => items.push(node),
+            Some(Open::Map { entries, key, .. }) => match (key.take(), node) {
+                (Some(key), value) => entries.push((key, value)),
+                (None, Node { line, shape: Shape::Text(text) }) => {
+                    if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
+                        let rule = format!("the key {text:?} was given on line {} already", first.line);
+                        return Err(Issue::new(line, rule));
+                    }
+                    *key = Some(Key { line, text });
+                }
+                (None, other) => return Err(Issue::new(other.line, "a key must be a plain text")),
+            },
+        }
+        Ok(())
+    }
+}
+
+struct Size {
+    nodes: usize,
+    depth: usize,
+}
+
+/// No node here is deeper than [`SCRIPT_DEPTH_MAX`].
+fn measure(node: &Node) -> Size {
+    let below =
+        |size: Size, inner: Size| Size { nodes: size.nodes + inner.nodes, depth: size.depth.max(inner.depth + 1) };
+    let own = Size { nodes: 1, depth: 0 };
+    match &node.shape {
+        Shape::List(items) => items.iter().map(measure).fold(Size { depth: 1, ..own }, below),
+        Shape::Map(entries) => entries.iter().map(|(_, value)| measure(value)).fold(Size { depth: 1, ..own }, below),
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) => own,
+    }
+}
+
+fn deep(line: usize) -> Issue {
+    Issue::new(line, format!("nested deeper than {SCRIPT_DEPTH_MAX} levels"))
+}
+
+fn untagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<(), Issue> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema() => Err(Issue::new(line, format!("the tag {tag} is not known here"))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A scalar as the core schema reads it; what is quoted or tagged `!!str` is text.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Shape, Issue> {
+    let quoted = match style {
+        ScalarStyle::Plain => false,
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted | ScalarStyle::Literal | ScalarStyle::Folded => true,
+    };
+    match tag {
+        Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => return Ok(Shape::Text(text.to_owned())),
+        Some(tag) => return Err(Issue::new(line, format!("the tag {tag} is not known here"))),
+        None if quoted => return Ok(Shape::Text(text.to_owned())),
+        None => {}
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Ok(Shape::Null),
+        "true" | "True" | "TRUE" => Ok(Shape::Bool(true)),
+        "false" | "False" | "FALSE" => Ok(Shape::Bool(false)),
+        _ => match number(text) {
+            None => Ok(Shape::Text(text.to_owned())),
+            Some(Some(number)) => Ok(Shape::Number(number)),
+            Some(None) => Err(Issue::new(line, format!("{text} is no number that JSON keeps exact; quote it"))),
+        },
+    }
+}
+
+/// None if it does not look like a number, `Some(None)` if it is one that JSON cannot keep.
+fn number(text: &str) -> Option<Option<Number>> {
+    let exact = |value: Option<i64>| {
+        let kept = value.and_then(|value| json::to_value(&value).ok());
+        Some(kept.and_then(|value| match value {
+            Value::Number(number) => Some(number),
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+        }))
+    };
+    let all = |digits: &str, radix: u32| !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    if let Some(digits) = text.strip_prefix("0x").filter(|digits| all(digits, 16)) {
+        return exact(i64::from_str_radix(digits, 16).ok());
+    }
+    if let Some(digits) = text.strip_prefix("0o").filter(|digits| all(digits, 8)) {
+        return exact(i64::from_str_radix(digits, 8).ok());
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if all(unsigned, 10) {
+        return exact(text.parse().ok());
+    }
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Some(None);
+    }
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |part: &str| part.is_empty() || all(part, 10);
+    let exponent_fits = all(exponent.strip_prefix(['-', '+']).unwrap_or(exponent), 10);
+    if !(digits(whole) && digits(fraction) && exponent_fits) || whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let value = text.parse::<f64>().ok().and_then(|value| json::to_value(&value).ok());
+    Some(match value {
+        Some(Value::Number(number)) => Some(number),
+        Some(Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) | None => None,
+    })
+}
