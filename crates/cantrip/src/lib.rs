@@ -1,0 +1,1 @@
+//! The loop: a cantrip is cast on an intent, and an entity turns until it is done or a ward stops it.

@@ -1,0 +1,542 @@
+//! What is a crystal sent?
+//!
+//! The list is a pure function of the root record, the path, the folds and the mode: [`View::of`] makes it from a thread,
+//! and a [`View`] that grew turn by turn beside the loop holds the same bytes. It only grows at its end until a fold
+//! begins it anew, so a turn costs what it says and every request shares one [`List`]. Building the list for each request
+//! was turned down: a thread of n turns would cost n² messages, and the cache of a provider would miss when two
+//! renderings differ by a space.
+//!
+//! ```
+//! # use cantrip::list::{Beginning, Frame, View};
+//! # use cantrip_canon::IdSource;
+//! # use cantrip_loom::{Content, Held, Intent};
+//! let mut view = View::new(Frame::new("scripted/count.yaml", "conversation").prompted("You count."));
+//! let intent = Content::from("how many words?");
+//! view.begin(Beginning {
+//!     cast: IdSource::seeded(1).next(cantrip_canon::Timestamp::EPOCH),
+//!     intent: &Intent::New(Held::Inline { inline: intent.clone() }),
+//!     content: &intent,
+//!     environment: None,
+//! });
+//! assert_eq!(view.request().unwrap().len(), 2);
+//! ```
+
+mod frame;
+mod group;
+mod measure;
+mod pairing;
+mod tally;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, Hash, TurnId};
+use cantrip_crystal::{List, Messages};
+use cantrip_loom::{
+    Cantrip, CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread,
+    Turn, Utterance, render,
+};
+
+pub use frame::Frame;
+pub use group::{CloseFault, Deed};
+pub use measure::Measure;
+pub use pairing::{Pairing, Unpaired};
+
+use group::{Ended, Parts};
+use tally::Tally;
+
+/// What is said after a text that did not end its cast.
+const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
+/// What a fork is told that begins without the variables of what it shares.
+const FRESH: &str = "[environment: fresh; earlier variables are gone]";
+
+/// A cast begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Beginning<'a> {
+    pub cast: CastId,
+    /// Whether it brings an intent of its own.
+    pub intent: &'a Intent,
+    /// The intent it is about, whoever brought it.
+    pub content: &'a Content,
+    /// Of the first cast of a fork: how its environment came to be.
+    pub environment: Option<Environment>,
+}
+
+/// A turn that was closed: what the list needs of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Closed<'a> {
+    pub id: TurnId,
+    pub sequence: u64,
+    /// None on a continuation.
+    pub utterance: Option<&'a Utterance>,
+    pub outputs: &'a [Output],
+    pub gate_calls: &'a [GateRecord],
+    pub closing: &'a Closing,
+    /// Of the accepted answer; 0 where nobody counted.
+    pub tokens_prompt: u64,
+    pub tokens_completion: u64,
+}
+
+impl<'a> From<&'a Turn> for Closed<'a> {
+    fn from(turn: &'a Turn) -> Self {
+        Self {
+            id: turn.id,
+            sequence: turn.sequence,
+            utterance: turn.utterance.as_ref(),
+            outputs: &turn.outputs,
+            gate_calls: &turn.gate_calls,
+            closing: &turn.closing,
+            tokens_prompt: turn.metadata.tokens_prompt,
+            tokens_completion: turn.metadata.tokens_completion,
+        }
+    }
+}
+
+/// One closed utterance with all it caused, as it stands in the list.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Sequences of its first and its last turn.
+    pub from: u64,
+    pub to: u64,
+    /// Its last turn.
+    pub last: TurnId,
+    /// What it did through gates.
+    pub deeds: Vec<Deed>,
+    /// The beginning of what it said in words, if it said any.
+    pub said: Option<String>,
+    /// What its messages are estimated at, without the ratio.
+    pub tokens: f64,
+    /// Which intent it works on.
+    intent: usize,
+    /// Where its messages begin and end; what was said between two groups stands between them.
+    start: usize,
+    end: usize,
+}
+
+/// What a fold stands for, added up over all folds of the thread.
+#[derive(Debug, Clone, Default)]
+pub struct Folded {
+    /// Sequences of the first and the last turn; none while nothing is folded.
+    pub turns: Option<(u64, u64)>,
+    pub deeds: Vec<Deed>,
+    pub said: Option<String>,
+    /// The intents of which no group is left, oldest first.
+    pub intents: Vec<Content>,
+}
+
+/// A place in the list that can be gone back to.
+#[derive(Debug, Clone)]
+struct Mark {
+    length: usize,
+    tally: Tally,
+}
+
+/// The cast under way.
+#[derive(Debug, Clone)]
+struct Current {
+    cast: CastId,
+    intent: usize,
+    /// Where it began, until it has a group: a cast without one leaves no trace in a path.
+    began: Option<Mark>,
+    /// Whether the intent came with it.
+    own: bool,
+}
+
+/// The last answer whose tokens were counted.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    tokens: u64,
+    /// The estimate up to and with that answer.
+    estimated: f64,
+}
+
+/// The list of one entity.
+#[derive(Debug)]
+pub struct View {
+    frame: Arc<Frame>,
+    list: List,
+    tally: Tally,
+    /// How many messages are the frame's.
+    framed: usize,
+    /// Every intent that was told, as its message.
+    intents: Vec<Arc<Message>>,
+    casts: HashMap<CastId, usize>,
+    current: Option<Current>,
+    groups: Vec<Group>,
+    open: Option<Parts>,
+    nudge_due: bool,
+    /// The groups that a fold took out of the list.
+    folded: Folded,
+    anchor: Option<Anchor>,
+    /// Tokens counted by providers, and estimated by us for the same requests.
+    counted: (f64, f64),
+}
+
+impl View {
+    pub fn new(frame: Frame) -> Self {
+        let mut view = Self {
+            frame: Arc::new(frame),
+            list: List::new(),
+            tally: Tally::default(),
+            framed: 0,
+            intents: Vec::new(),
+            casts: HashMap::new(),
+            current: None,
+            groups: Vec::new(),
+            open: None,
+            nudge_due: false,
+            folded: Folded::default(),
+            anchor: None,
+            counted: (0.0, 0.0),
+        };
+        view.begin_list();
+        view
+    }
+
+    /// The list of a thread, as a view that lived through it would hold it.
+    pub fn of(frame: Frame, thread: &Thread) -> Result<Self, CloseFault> {
+        let casts: HashMap<CastId, &CastView> = thread.casts.iter().map(|view| (view.cast.cast_id, view)).collect();
+        Self::along(frame, render::own_turns(thread), &casts, &thread.folds)
+    }
+
+    /// The same for the first turns of a thread: what a fork from the last of them shares. Folds that were made after
+    /// it do not show.
+    pub fn along(
+        frame: Frame,
+        turns: &[Turn],
+        casts: &HashMap<CastId, &CastView>,
+        folds: &[FoldView],
+    ) -> Result<Self, CloseFault> {
+        let mut view = Self::new(frame);
+        for turn in turns {
+            if view.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
+                let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
+                view.begin(Beginning {
+                    cast: turn.cast_id,
+                    intent: &cast.cast.intent,
+                    content: &cast.intent,
+                    environment: turn.forked_from.map(|fork| fork.environment),
+                });
+            }
+            view.close(turn)?;
+            for fold in folds.iter().filter(|fold| fold.fold.after == turn.id) {
+                view.fold(fold.fold.to, &fold.text);
+            }
+        }
+        Ok(view)
+    }
+
+    /// A view that shares all messages so far and grows apart from here: for a fork.
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        let list = copied(&self.list, self.list.len());
+        Self {
+            frame: Arc::clone(&self.frame),
+            list,
+            tally: self.tally.clone(),
+            framed: self.framed,
+            intents: self.intents.clone(),
+            casts: self.casts.clone(),
+            current: self.current.clone(),
+            groups: self.groups.clone(),
+            open: self.open.clone(),
+            nudge_due: self.nudge_due,
+            folded: self.folded.clone(),
+            anchor: self.anchor,
+            counted: self.counted,
+        }
+    }
+
+    /// A cast begins: its intent is told, unless an earlier one that still shows brought it.
+    pub fn begin(&mut self, beginning: Beginning<'_>) {
+        let Beginning { cast, intent, content, environment } = beginning;
+        self.forget_current(intent);
+        self.finish_open(Ended::Forked);
+        let known = match intent {
+            Intent::New(_) => None,
+            Intent::Of(earlier) => self.casts.get(earlier).copied(),
+        };
+        let goes_on = known.is_some();
+        if goes_on {
+            self.nudge();
+        }
+        self.nudge_due = false;
+        let began = Some(self.mark());
+        match environment {
+            Some(Environment::Fresh) => self.push(Message::User { content: FRESH.into() }.into()),
+            Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
+        }
+        let index = known.unwrap_or_else(|| {
+            let told = Arc::new(Message::User { content: content.clone() });
+            self.intents.push(Arc::clone(&told));
+            self.push(told);
+            self.intents.len() - 1
+        });
+        self.casts.insert(cast, index);
+        self.current = Some(Current { cast, intent: index, began, own: !goes_on });
+    }
+
+    /// Takes back what a cast without a group has said, unless the next one goes on under it.
+    fn forget_current(&mut self, next: &Intent) {
+        let Some(Current { cast, intent, began: Some(mark), own }) = self.current.take() else { return };
+        match next {
+            Intent::Of(earlier) if *earlier == cast => return,
+            Intent::Of(_) | Intent::New(_) => {}
+        }
+        if mark.length < self.list.len() {
+            self.list = copied(&self.list, mark.length);
+        }
+        self.tally = mark.tally;
+        self.casts.remove(&cast);
+        if own {
+            self.intents.truncate(intent);
+        }
+    }
+
+    /// A turn was closed. A sealed one waits for the rest of its group.
+    pub fn close<'a>(&mut self, turn: impl Into<Closed<'a>>) -> Result<(), CloseFault> {
+        let turn = turn.into();
+        match turn.utterance {
+            Some(said) => {
+                self.finish_open(Ended::Forked);
+                self.nudge();
+                self.open = Some(Parts::opened(&turn, said));
+            }
+            None => match &mut self.open {
+                Some(parts) => parts.extend(&turn),
+                None => return Err(CloseFault::NothingToContinue { turn: turn.id }),
+            },
+        }
+        if let Some(ended) = Ended::by(turn.closing) {
+            self.finish_open(ended);
+        }
+        Ok(())
+    }
+
+    fn finish_open(&mut self, ended: Ended) {
+        let Some(parts) = self.open.take() else { return };
+        let Some(current) = &mut self.current else { return };
+        current.began = None;
+        let intent = current.intent;
+        let start = self.list.len();
+        let before = self.tally.tokens;
+        let told = parts.messages(&self.frame, ended);
+        for (at, message) in told.messages.into_iter().enumerate() {
+            self.push(Arc::new(message));
+            if at == 0 {
+                self.counted_by(&parts, before);
+            }
+        }
+        self.nudge_due = told.silent;
+        self.groups.push(Group {
+            from: parts.from,
+            to: parts.to,
+            last: parts.last,
+            deeds: parts.deeds(),
+            said: parts.said(),
+            tokens: self.tally.tokens - before,
+            intent,
+            start,
+            end: self.list.len(),
+        });
+    }
+
+    /// Remembers what a provider counted for the request that `estimated` stands for, and for its answer.
+    fn counted_by(&mut self, parts: &Parts, estimated: f64) {
+        if parts.tokens_prompt == 0 {
+            return;
+        }
+        let tokens = parts.tokens_prompt.saturating_add(parts.tokens_completion);
+        self.anchor = Some(Anchor { tokens, estimated: self.tally.tokens });
+        self.counted.0 += parts.tokens_prompt as f64;
+        self.counted.1 += estimated + self.frame.tokens();
+    }
+
+    /// Says what follows a text that was meant to go on, once.
+    fn nudge(&mut self) {
+        if std::mem::take(&mut self.nudge_due) {
+            self.push(Message::User { content: NUDGE.into() }.into());
+            if let Some(group) = self.groups.last_mut() {
+                group.end = self.list.len();
+            }
+        }
+    }
+
+    /// What the next request sends. A group that was left open reads as forked here.
+    pub fn request(&mut self) -> Result<Messages, Unpaired> {
+        self.finish_open(Ended::Forked);
+        self.nudge();
+        self.tally.pairing.complete()?;
+        Ok(self.list.all())
+    }
+
+    /// Puts a text in the place of all turns up to `to`. What was folded before is part of it, so that at most one fold
+    /// shows; a group that reaches beyond `to` stays whole.
+    pub fn fold(&mut self, to: u64, text: &str) {
+        let kept_from = self.groups.partition_point(|group| group.to <= to);
+        let kept = self.groups.split_off(kept_from);
+        let gone = std::mem::replace(&mut self.groups, kept);
+        if let Some(first) = gone.first() {
+            let from = self.folded.turns.map_or(first.from, |(from, _)| from);
+            self.folded.turns = Some((from, gone.last().map_or(first.to, |last| last.to)));
+        }
+        let shown_from = self.groups.first().map(|group| group.intent);
+        let shown_from = shown_from.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
+        self.folded.intents =
+            self.intents[..shown_from.min(self.intents.len())].iter().map(|told| content_of(told)).collect();
+        for group in &gone {
+            Deed::add_all(&mut self.folded.deeds, &group.deeds);
+        }
+        self.folded.said = gone.iter().rev().find_map(|group| group.said.clone()).or(self.folded.said.take());
+        self.relist(shown_from, gone.last().map_or(self.framed, |last| last.end), text);
+    }
+
+    /// Begins the list anew: the frame, the intent, the fold, and what stood behind place `from`.
+    fn relist(&mut self, intent: usize, from: usize, text: &str) {
+        let old = std::mem::take(&mut self.list);
+        let began = self.current.as_ref().and_then(|current| current.began.as_ref()).map(|mark| mark.length);
+        self.anchor = None;
+        self.begin_list();
+        let told = self.intents.get(intent).cloned();
+        if let Some(told) = &told {
+            self.push(Arc::clone(told));
+        }
+        self.push(Message::User { content: text.into() }.into());
+        // What stands behind moves by the same distance, except an intent that was told above.
+        let mut places = Vec::with_capacity(old.len().saturating_sub(from));
+        for at in from..old.len() {
+            if began == Some(at) {
+                self.remark();
+            }
+            places.push(self.list.len());
+            let Some(message) = old.get(at) else { continue };
+            if told.as_ref().is_some_and(|told| Arc::ptr_eq(told, message)) {
+                continue;
+            }
+            self.push(Arc::clone(message));
+        }
+        if began == Some(old.len()) {
+            self.remark();
+        }
+        let end = self.list.len();
+        let moved = |at: usize| at.checked_sub(from).and_then(|at| places.get(at)).copied().unwrap_or(end);
+        for group in &mut self.groups {
+            (group.start, group.end) = (moved(group.start), moved(group.end));
+        }
+    }
+
+    fn remark(&mut self) {
+        let mark = self.mark();
+        if let Some(current) = &mut self.current {
+            current.began = Some(mark);
+        }
+    }
+
+    fn begin_list(&mut self) {
+        self.tally = Tally::default();
+        let frame = Arc::clone(&self.frame);
+        for message in frame.messages() {
+            self.push(message);
+        }
+        self.framed = self.list.len();
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { length: self.list.len(), tally: self.tally.clone() }
+    }
+
+    fn push(&mut self, message: Arc<Message>) {
+        self.tally.take(&message, &self.frame.measure);
+        self.list.push(message);
+    }
+
+    /// The running hash over the list: equal lists have equal ones.
+    pub fn digest(&self) -> Hash {
+        self.tally.digest
+    }
+
+    /// How many bytes the messages have as canonical JSON.
+    pub fn bytes(&self) -> u64 {
+        self.tally.bytes
+    }
+
+    /// How many messages there are, without those that the next request may add.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    /// The closed groups that show, oldest first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// What the fold that shows stands for.
+    pub fn folded(&self) -> &Folded {
+        &self.folded
+    }
+
+    /// The intents, oldest first, and which of them the group at `place` works on.
+    pub fn intents_before(&self, place: usize) -> Vec<Content> {
+        let shown = self.groups.get(place).map(|group| group.intent);
+        let shown = shown.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
+        self.intents[..shown.min(self.intents.len())].iter().map(|told| content_of(told)).collect()
+    }
+
+    /// How many tokens the next request will probably have: those of the last counted answer and an estimate of what
+    /// came since; all of it estimated, and corrected by how far estimates were off so far, where none was counted.
+    pub fn estimate(&self) -> u64 {
+        let (counted, estimated) = match self.anchor {
+            Some(anchor) => (anchor.tokens as f64, self.tally.tokens - anchor.estimated),
+            None => (0.0, (self.tally.tokens + self.frame.tokens()) * self.ratio()),
+        };
+        (counted + estimated).ceil() as u64
+    }
+
+    /// Counted to estimated tokens on this thread. Bounded: a provider that counts something else entirely must not
+    /// make every list look full or empty.
+    fn ratio(&self) -> f64 {
+        let (counted, estimated) = self.counted;
+        if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
+    }
+}
+
+/// The list of a root record without a turn; for what is shown before anything is cast.
+impl From<(&Cantrip, &str)> for View {
+    fn from((cantrip, medium): (&Cantrip, &str)) -> Self {
+        Self::new(Frame::of(cantrip, medium))
+    }
+}
+
+fn copied(list: &List, length: usize) -> List {
+    let copy = List::new();
+    for at in 0..length {
+        if let Some(message) = list.get(at) {
+            copy.push(Arc::clone(message));
+        }
+    }
+    copy
+}
+
+/// What an intent's message says.
+fn content_of(message: &Message) -> Content {
+    match message {
+        Message::User { content } | Message::System { content } | Message::Tool { content, .. } => content.clone(),
+        Message::Assistant { content, .. } => content.clone().unwrap_or_else(|| Content::Text(String::new())),
+    }
+}
+
+/// Whether a record is a delegation that has not settled.
+fn is_delegated(record: &GateRecord) -> bool {
+    match record.settlement {
+        Settlement::Delegated => true,
+        Settlement::Settled(_) => false,
+    }
+}
