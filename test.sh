@@ -45,6 +45,6 @@ cargo run --quiet --package cantrip-reply --features testing --example code_cove
   "$CANTRIP_PROVOKED" crates/reply/codes-not-yet-provoked.txt
 
 step "benches run"
-cargo run --quiet --release --package cantrip-bench -- stream --quick
+cargo run --quiet --release --package cantrip-bench -- stream
 
 step "all green"

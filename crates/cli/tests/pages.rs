@@ -17,7 +17,7 @@ const RUN_ELSEWHERE: &[(&str, &str)] = &[
         "would change the reader's checkout; the hook's two commands are in test.sh",
     ),
     ("CANTRIP_BLESS=1 cargo test -p cantrip-cli --test generated", "the same test without the variable runs here"),
-    ("cargo run --release -p cantrip-bench -- stream", "test.sh, in its quick form"),
+    ("cargo run --release -p cantrip-bench -- stream", "test.sh"),
 ];
 
 fn root() -> PathBuf {
