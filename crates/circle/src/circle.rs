@@ -1,0 +1,428 @@
+//! The circle: the gates that its wards leave, frozen.
+//!
+//! Everything that could be wrong about it is found when it is built, all of it at once and in one order; from then on
+//! it is a value that many entities share. What a ward removed is remembered, because an entity that asks for it must
+//! hear that it may not, and not that there is no such thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::gate::builtin;
+use crate::gate::{AnyGate, Schema, SchemaFault, canonical_name};
+use crate::limits::GATE_NAME_BYTES_MAX;
+use crate::ward::{Restriction, WardFault, Wards};
+use crate::{Definition, Labels, MediumKind};
+
+/// What is wrong with a circle. The order of the variants is the order in which faults are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CircleFault {
+    /// `require_done_tool` without `done`.
+    RequireDone,
+    NoDone,
+    NoTruncation,
+    /// How many mediums were declared.
+    Mediums(usize),
+    DuplicateGate(String),
+    GateName(String),
+    Schema {
+        gate: String,
+        fault: SchemaFault,
+    },
+    AnswerSchema(SchemaFault),
+    Ward(WardFault),
+}
+
+impl CircleFault {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::RequireDone => 0,
+            Self::NoDone => 1,
+            Self::NoTruncation => 2,
+            Self::Mediums(_) => 3,
+            Self::DuplicateGate(_) => 4,
+            Self::GateName(_) => 5,
+            Self::Schema { .. } => 6,
+            Self::AnswerSchema(_) => 7,
+            Self::Ward(_) => 8,
+        }
+    }
+}
+
+impl fmt::Display for CircleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RequireDone => f.write_str("cantrip with require_done must have a done gate"),
+            Self::NoDone => f.write_str("circle must have a done gate"),
+            Self::NoTruncation => f.write_str("cantrip must have at least one truncation ward"),
+            Self::Mediums(_) => f.write_str("circle must declare exactly one medium"),
+            Self::DuplicateGate(name) => write!(f, "gate {name} is declared twice"),
+            Self::GateName(name) => {
+                write!(f, "{name:?} cannot name a gate: letters, digits and _, beginning with a letter or _")
+            }
+            Self::Schema { gate, fault } => write!(f, "the schema of gate {gate} cannot be used {fault}"),
+            Self::AnswerSchema(fault) => write!(f, "answer_schema cannot be used {fault}"),
+            Self::Ward(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CircleFault {}
+
+/// What a delegation gate may hand to children beyond the parent's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Delegates {
+    /// Crystals that a child may ask for by name.
+    pub crystals: BTreeSet<String>,
+    /// The crystal of a child that asks for none, by level from 1; the last one repeats, and empty means the parent's.
+    pub by_level: Vec<String>,
+    /// Mediums that a child may ask for beside the parent's and `conversation`.
+    pub mediums: BTreeSet<MediumKind>,
+}
+
+/// What a gate is to its circle.
+#[derive(Debug, Clone)]
+pub(crate) enum Role {
+    Plain,
+    Done,
+    Delegate { batch: bool, delegates: Delegates },
+}
+
+/// A gate as a circle holds it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) gate: AnyGate,
+    pub(crate) schema: Schema,
+    pub(crate) role: Role,
+}
+
+/// Where an entity acts: gates, wards, medium. Cheap to clone, and frozen.
+///
+/// ```
+/// use cantrip_circle::{Circle, gate::builtin};
+///
+/// let circle = Circle::builder()
+///     .gate(builtin::done())
+///     .gate(builtin::echo())
+///     .wards(&serde_json::json!({"max_turns": 10, "remove_gate": "echo"}))
+///     .build()
+///     .unwrap();
+/// assert_eq!(circle.definitions().len(), 1);
+/// ```
+#[derive(Clone)]
+pub struct Circle {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Inner {
+    /// What the wards leave, in declared order.
+    pub(crate) gates: Vec<Arc<Held>>,
+    /// What was taken away, and by which ward.
+    pub(crate) removed: BTreeMap<String, &'static str>,
+    pub(crate) wards: Wards,
+    pub(crate) restrict: Arc<Restriction>,
+    pub(crate) medium: MediumKind,
+    pub(crate) medium_labels: Labels,
+    pub(crate) crystal: Option<String>,
+    /// 0 for a root.
+    pub(crate) level: u32,
+    pub(crate) answer: Option<Arc<Schema>>,
+}
+
+impl fmt::Debug for Circle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gates: Vec<_> = self.inner.gates.iter().map(|held| held.gate.name()).collect();
+        f.debug_struct("Circle").field("medium", &self.inner.medium).field("gates", &gates).finish_non_exhaustive()
+    }
+}
+
+/// Collects what a circle is made of.
+#[derive(Debug, Default)]
+#[must_use = "a circle is made by build()"]
+pub struct Builder {
+    gates: Vec<(AnyGate, Delegates)>,
+    wards: Wards,
+    ward_faults: Vec<WardFault>,
+    mediums: Vec<MediumKind>,
+    medium_labels: Option<Labels>,
+    crystal: Option<String>,
+    answer_schema: Option<Value>,
+    verified: bool,
+}
+
+impl Circle {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub fn medium(&self) -> MediumKind {
+        self.inner.medium
+    }
+
+    /// The wards in force: one value of each kind, the ward `trifecta` among them where the gates call for it.
+    pub fn wards(&self) -> &Wards {
+        &self.inner.wards
+    }
+
+    /// How deep below the root it lies.
+    pub fn level(&self) -> u32 {
+        self.inner.level
+    }
+
+    /// The name of the crystal its entity speaks with, if the circle was told.
+    pub fn crystal(&self) -> Option<&str> {
+        self.inner.crystal.as_deref()
+    }
+
+    /// The gates that the wards leave, in declared order.
+    pub fn gates(&self) -> impl Iterator<Item = &AnyGate> {
+        self.inner.gates.iter().map(|held| &held.gate)
+    }
+
+    /// A gate that the wards leave.
+    pub fn gate(&self, name: &str) -> Option<&AnyGate> {
+        self.held(canonical_name(name)).map(|held| &held.gate)
+    }
+
+    /// The names that wards took away, each with its ward. In code they are bound all the same, so that calling one is
+    /// answered with a refusal.
+    pub fn removed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.inner.removed.iter().map(|(name, ward)| (name.as_str(), *ward))
+    }
+
+    /// A gate's properties in declared order, for mediums that call it as a function.
+    pub fn properties(&self, name: &str) -> Option<Vec<crate::arguments::Property>> {
+        self.held(canonical_name(name)).map(|held| held.schema.properties())
+    }
+
+    /// All dangers that its gates and its medium bring in.
+    pub fn labels(&self) -> Labels {
+        labels(&self.inner.gates, &self.inner.medium_labels)
+    }
+
+    /// One tool per gate, in declared order: what a crystal is offered in a conversation.
+    pub fn definitions(&self) -> Vec<Definition> {
+        self.inner.gates.iter().map(|held| self.definition(held)).collect()
+    }
+
+    fn definition(&self, held: &Held) -> Definition {
+        let promises = held.gate.promises();
+        let mut parameters = promises.parameters.clone();
+        if let (Role::Done, Some(answer)) = (&held.role, &self.inner.answer) {
+            parameters["properties"]["answer"] = answer.written().clone();
+        }
+        Definition { name: promises.name.clone(), description: promises.description.clone(), parameters }
+    }
+
+    /// As the root record keeps it.
+    pub fn to_value(&self) -> Value {
+        let gate = |held: &Arc<Held>| {
+            let promises = held.gate.promises();
+            json!({
+                "name": promises.name,
+                "labels": promises.labels,
+                "ephemeral": promises.ephemeral,
+                "idempotent": promises.is_idempotent(),
+                "read_only": promises.is_read_only(),
+            })
+        };
+        json!({
+            "medium": self.inner.medium,
+            "gates": self.inner.gates.iter().map(gate).collect::<Vec<_>>(),
+            "removed": self.inner.removed,
+            "answer_schema": self.inner.answer.as_ref().map(|answer| answer.written()),
+        })
+    }
+
+    /// The same circle for an entity with this context: outside of code, where it is a variable, a gate reads it.
+    #[must_use]
+    pub fn with_context(&self, context: Arc<Value>) -> Self {
+        if self.inner.medium.is_code() {
+            return self.clone();
+        }
+        let gate = builtin::context(context);
+        let held = match Schema::of_arguments(gate.promises().parameters.clone()) {
+            Ok(schema) => Arc::new(Held { gate, schema, role: Role::Plain }),
+            Err(fault) => unreachable!("our own schema compiles: {fault}"),
+        };
+        let mut gates: Vec<_> = self.inner.gates.iter().filter(|held| held.gate.name() != "context").cloned().collect();
+        gates.push(held);
+        self.changed(|inner| inner.gates = gates)
+    }
+
+    pub(crate) fn held(&self, name: &str) -> Option<&Arc<Held>> {
+        self.inner.gates.iter().find(|held| held.gate.name() == name)
+    }
+
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner::clone(&self.inner);
+        change(&mut inner);
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+fn labels(gates: &[Arc<Held>], medium: &Labels) -> Labels {
+    gates.iter().fold(medium.clone(), |labels, held| labels.with(&held.gate.promises().labels))
+}
+
+/// Takes away what the wards name, and switches on the ward `trifecta` where what is left calls for it.
+pub(crate) fn ward_off(
+    gates: Vec<Arc<Held>>,
+    removed: &mut BTreeMap<String, &'static str>,
+    wards: &mut Wards,
+    medium_labels: &Labels,
+) -> Vec<Arc<Held>> {
+    let childless = wards.depth() == 0;
+    let mut left = Vec::with_capacity(gates.len());
+    for held in gates {
+        let name = held.gate.name();
+        let ward = match held.role {
+            _ if wards.remove_gate.contains(name) => Some("remove_gate"),
+            Role::Delegate { .. } if childless => Some("max_depth"),
+            Role::Delegate { .. } | Role::Plain | Role::Done => None,
+        };
+        match ward {
+            Some(ward) => {
+                removed.insert(name.to_owned(), ward);
+            }
+            None => left.push(held),
+        }
+    }
+    wards.trifecta |= wards.allow_trifecta.is_none() && labels(&left, medium_labels).is_trifecta();
+    left
+}
+
+impl Builder {
+    pub fn gate(self, gate: impl Into<AnyGate>) -> Self {
+        self.delegating(gate, Delegates::default())
+    }
+
+    pub fn gates(self, gates: impl IntoIterator<Item = AnyGate>) -> Self {
+        gates.into_iter().fold(self, Self::gate)
+    }
+
+    /// `call_agent` or `call_agent_batch`, with what it may hand on.
+    pub fn delegating(mut self, gate: impl Into<AnyGate>, delegates: Delegates) -> Self {
+        self.gates.push((gate.into().canonical(), delegates));
+        self
+    }
+
+    /// Wards as they are written; what cannot be read is told by [`Builder::build`].
+    pub fn wards(mut self, written: &Value) -> Self {
+        match Wards::parse(written) {
+            Ok(wards) => self.wards = self.wards.and(&wards),
+            Err(faults) => self.ward_faults.extend(faults),
+        }
+        self
+    }
+
+    /// Wards that were read already.
+    pub fn warded(mut self, wards: &Wards) -> Self {
+        self.wards = self.wards.and(wards);
+        self
+    }
+
+    /// Exactly one may be declared; none is a conversation.
+    pub fn medium(mut self, medium: MediumKind) -> Self {
+        self.mediums.push(medium);
+        self
+    }
+
+    /// The dangers that the medium brings in, where they are not those of its kind: a shell with a network.
+    pub fn medium_labels(mut self, labels: Labels) -> Self {
+        self.medium_labels = Some(labels);
+        self
+    }
+
+    /// Under which name the crystal is known, so that children can ask for it.
+    pub fn crystal(mut self, name: impl Into<String>) -> Self {
+        self.crystal = Some(name.into());
+        self
+    }
+
+    /// What the answer must look like.
+    pub fn answer_schema(mut self, schema: Value) -> Self {
+        self.answer_schema = Some(schema);
+        self
+    }
+
+    /// The answer is checked by a verifier, so there must be a `done` to check.
+    pub fn verified(mut self) -> Self {
+        self.verified = true;
+        self
+    }
+
+    /// The circle, or everything that is wrong with it, in the order in which it is told.
+    pub fn build(self) -> Result<Circle, Vec<CircleFault>> {
+        let Self { gates, mut wards, ward_faults, mediums, medium_labels, crystal, answer_schema, verified } = self;
+        let mut faults: Vec<CircleFault> = ward_faults.into_iter().map(CircleFault::Ward).collect();
+        wards.require_done_tool |= verified || answer_schema.is_some();
+        let mut seen = BTreeSet::new();
+        let mut held = Vec::with_capacity(gates.len());
+        for (gate, delegates) in gates {
+            let name = gate.name().to_owned();
+            if !nameable(&name) {
+                faults.push(CircleFault::GateName(name.chars().take(GATE_NAME_BYTES_MAX).collect()));
+                continue;
+            }
+            if !seen.insert(name.clone()) {
+                faults.push(CircleFault::DuplicateGate(name));
+                continue;
+            }
+            match Schema::of_arguments(gate.promises().parameters.clone()) {
+                Ok(schema) => held.push(Arc::new(Held { role: role(&name, delegates), gate, schema })),
+                Err(fault) => faults.push(CircleFault::Schema { gate: name, fault }),
+            }
+        }
+        let answer = match answer_schema.map(Schema::compile).transpose() {
+            Ok(answer) => answer.map(Arc::new),
+            Err(fault) => {
+                faults.push(CircleFault::AnswerSchema(fault));
+                None
+            }
+        };
+        let medium = match mediums.as_slice() {
+            [] => MediumKind::default(),
+            [one] => *one,
+            [first, ..] => {
+                faults.push(CircleFault::Mediums(mediums.len()));
+                *first
+            }
+        };
+        if !seen.contains("done") || wards.remove_gate.contains("done") {
+            faults.extend(wards.require_done_tool.then_some(CircleFault::RequireDone));
+            faults.push(CircleFault::NoDone);
+        }
+        if !wards.truncates() {
+            faults.push(CircleFault::NoTruncation);
+        }
+        if !faults.is_empty() {
+            faults.sort_by_key(CircleFault::rank);
+            return Err(faults);
+        }
+        let medium_labels = medium_labels.unwrap_or_else(|| medium.labels());
+        let mut removed = BTreeMap::new();
+        let gates = ward_off(held, &mut removed, &mut wards, &medium_labels);
+        let restrict = Arc::new(wards.restrict.clone());
+        let inner = Inner { gates, removed, wards, restrict, medium, medium_labels, crystal, level: 0, answer };
+        Ok(Circle { inner: Arc::new(inner) })
+    }
+}
+
+fn role(name: &str, delegates: Delegates) -> Role {
+    match name {
+        "done" => Role::Done,
+        "call_agent" => Role::Delegate { batch: false, delegates },
+        "call_agent_batch" => Role::Delegate { batch: true, delegates },
+        _ => Role::Plain,
+    }
+}
+
+/// What every provider takes as a tool's name and every code medium as a function's.
+fn nameable(name: &str) -> bool {
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    first && name.len() <= GATE_NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

@@ -1,0 +1,319 @@
+//! May this call be made?
+//!
+//! One function, without effects, in one order: name, arguments, schema, wards, approval. The first that fails answers.
+//! Permission comes before existence, so a refusal tells nothing about what lies behind it. Policy and money are asked
+//! by the loop, after the wards and before whatever is returned here is begun; the loop journals in between.
+
+use std::sync::Arc;
+
+use cantrip_canon::{Money, json};
+use cantrip_reply::{Filled, Guard, Invalid, Refusal, Trace, codes};
+use serde_json::{Map, Value};
+
+use crate::Labels;
+use crate::arguments;
+use crate::circle::{Circle, Held, Role};
+use crate::delegation::{Delegation, delegation};
+use crate::gate::{AnyGate, Executed, Identity, Stop, canonical_name, run::Crossing};
+use crate::limits::NEAREST_MAX;
+use crate::ward::{Reach, Restriction};
+
+/// A call as it reached the circle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked<'a> {
+    /// As the entity wrote it.
+    pub gate: &'a str,
+    pub given: Given,
+}
+
+/// Its arguments, and the way they came.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Given {
+    /// As a tool of the crystal's: an object if it kept to the contract, a text where its JSON could not be read.
+    Tool(Value),
+    /// As a function in code, mapped to names.
+    Code(Result<Map<String, Value>, arguments::Fault>),
+}
+
+/// What the circle has to know of the entity that asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Calls of this utterance before this one.
+    pub calls: u64,
+    /// The labels it has touched so far.
+    pub touched: Labels,
+    /// Whether there is someone who could approve.
+    pub askable: bool,
+}
+
+/// What to do about a call.
+#[derive(Debug)]
+pub enum Decision {
+    /// It is settled with this reply and never begins.
+    Refused(Refusal),
+    /// A person has to allow it first; then the effect is carried out.
+    NeedsApproval { reasons: Vec<ApprovalReason>, then: Effect },
+    /// It may begin.
+    Allowed(Effect),
+}
+
+/// Why a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApprovalReason {
+    /// The ward `require_approval` names the gate.
+    Required,
+    /// The call would join the three labels.
+    Trifecta {
+        touched: Labels,
+        /// The line of a spell that says what the gate really brings in.
+        toml: String,
+    },
+}
+
+/// What the loop is to carry out.
+#[derive(Debug)]
+pub enum Effect {
+    Execute(Permit),
+    Delegate(Delegation),
+    /// The cast ends with this answer, once its verifier, if it has one, agrees.
+    Done {
+        answer: Value,
+    },
+}
+
+impl Effect {
+    /// The gate's own name, whichever alias was called.
+    pub fn gate(&self) -> &str {
+        match self {
+            Self::Execute(permit) => permit.gate().name(),
+            Self::Delegate(delegation) => &delegation.gate,
+            Self::Done { .. } => "done",
+        }
+    }
+
+    /// What the entity has touched once this has begun.
+    pub fn labels(&self) -> Labels {
+        match self {
+            Self::Execute(permit) => permit.gate().promises().labels.clone(),
+            Self::Delegate(_) | Self::Done { .. } => Labels::none(),
+        }
+    }
+}
+
+/// A call that passed every check, and the only way to enter a gate.
+#[derive(Debug)]
+pub struct Permit {
+    held: Arc<Held>,
+    arguments: Map<String, Value>,
+    restrict: Arc<Restriction>,
+}
+
+impl Permit {
+    pub fn gate(&self) -> &AnyGate {
+        &self.held.gate
+    }
+
+    /// As they are recorded.
+    pub fn arguments(&self) -> &Map<String, Value> {
+        &self.arguments
+    }
+
+    /// What has to be reserved before it begins.
+    pub fn worst_cost(&self) -> Option<Money> {
+        self.held.gate.worst_cost(&self.arguments)
+    }
+
+    /// Enters the gate, inside the safety wrapper. It ends in exactly one reply: the gate's own, or that of a stop.
+    pub async fn execute(
+        self,
+        guard: &Guard,
+        trace: &Trace,
+        identity: Option<Identity>,
+        idempotency_key: Option<String>,
+        stop: Stop,
+    ) -> Executed {
+        let Self { held, arguments, restrict } = self;
+        let crossing = Crossing { gate: held.gate.clone(), arguments, restrict, identity, idempotency_key };
+        crossing.run(guard, trace, stop).await
+    }
+}
+
+impl Circle {
+    /// Decides about a call. The same call of the same entity is always decided the same way.
+    pub fn decide(&self, asked: Asked<'_>, standing: &Standing) -> Decision {
+        match self.examined(asked, standing) {
+            Err(refusal) => Decision::Refused(refusal),
+            Ok((reasons, effect)) if reasons.is_empty() => Decision::Allowed(effect),
+            Ok((reasons, then)) => Decision::NeedsApproval { reasons, then },
+        }
+    }
+
+    fn examined(&self, asked: Asked<'_>, standing: &Standing) -> Result<(Vec<ApprovalReason>, Effect), Refusal> {
+        let held = self.named(&asked)?;
+        let gate = &held.gate;
+        let name = gate.name();
+        let arguments = match asked.given {
+            Given::Tool(value) => from_tool(name, value)?,
+            Given::Code(mapped) => {
+                mapped.map_err(|fault| Refusal::from(misfit(held, fault.path, fault.rule.to_string())))?
+            }
+        };
+        let arguments = self.fitting(held, arguments)?;
+        self.within_reach(gate, &arguments)?;
+        let limit = self.wards().gate_calls();
+        if standing.calls >= limit {
+            return Err(codes::calls_spent(limit, "utterance").into());
+        }
+        let effect = self.effect(held, arguments)?;
+        let mut reasons = Vec::new();
+        if self.wards().require_approval.asks_for(name) {
+            reasons.push(ApprovalReason::Required);
+        }
+        let labels = &gate.promises().labels;
+        if self.wards().trifecta && standing.touched.completed_by(labels) {
+            let (touched, toml) = (standing.touched.clone(), label_line(name));
+            if !standing.askable {
+                let data = serde_json::json!({"touched": touched, "toml": toml});
+                return Err(codes::trifecta(name).data(data).into());
+            }
+            reasons.push(ApprovalReason::Trifecta { touched, toml });
+        }
+        Ok((reasons, effect))
+    }
+
+    fn named(&self, asked: &Asked<'_>) -> Result<&Arc<Held>, Refusal> {
+        let in_code = match &asked.given {
+            Given::Code(_) => true,
+            Given::Tool(_) => false,
+        };
+        let name = match canonical_name(asked.gate) {
+            "submit_answer" if in_code => "done",
+            name => name,
+        };
+        if let Some(ward) = self.inner.removed.get(name) {
+            return Err(codes::gate_removed(name, ward).into());
+        }
+        let Some(held) = self.held(name) else {
+            let data = serde_json::json!({ "nearest": self.nearest(name) });
+            return Err(codes::gate_unknown(name).data(data).into());
+        };
+        if self.medium().is_code() && !in_code {
+            return Err(codes::target_unusable(name, format!("call it in code, as {name}(..)")).into());
+        }
+        Ok(held)
+    }
+
+    /// The names that look most like this one.
+    fn nearest(&self, name: &str) -> Vec<&str> {
+        let far = |known: &&str| strsim::damerau_levenshtein(name, known);
+        let bound = name.chars().count().min(64).div_ceil(2).max(2);
+        let mut known: Vec<&str> = self.gates().map(AnyGate::name).filter(|known| far(known) <= bound).collect();
+        known.sort_by_key(far);
+        known.truncate(NEAREST_MAX);
+        known
+    }
+
+    fn fitting(&self, held: &Held, arguments: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+        let value = Value::Object(arguments);
+        match held.role {
+            Role::Plain | Role::Delegate { .. } => held.schema.check(held.gate.name(), &value)?,
+            Role::Done => {
+                if let Some(first) = held.schema.violations(&value).into_iter().next() {
+                    return Err(misfit(held, first.path, first.rule).into());
+                }
+                let answered = value.get("answer").zip(self.inner.answer.as_ref());
+                let violations = answered.map(|(answer, schema)| schema.violations(answer)).unwrap_or_default();
+                if let Some(first) = violations.first() {
+                    let rule = format!("the answer at {:?}: {}", first.path, first.rule);
+                    let data = serde_json::json!({ "violations": violations });
+                    return Err(codes::done_malformed(rule).data(data).into());
+                }
+            }
+        }
+        match value {
+            Value::Object(arguments) => Ok(arguments),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                unreachable!("an object was put in")
+            }
+        }
+    }
+
+    fn within_reach(&self, gate: &AnyGate, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+        let restrict = &self.inner.restrict;
+        if restrict.is_empty() {
+            return Ok(());
+        }
+        for reach in gate.reaches(arguments) {
+            match reach {
+                Reach::Read { written, path } if !restrict.allows_path(&path) => {
+                    return Err(codes::read_refused(written, gate.name(), "restrict").into());
+                }
+                Reach::Write { written, path } if !restrict.allows_path(&path) => {
+                    return Err(codes::write_refused(written, gate.name(), "restrict").into());
+                }
+                Reach::Host { host, port } if !restrict.allows_host(&host, port) => {
+                    return Err(codes::address_refused(host, "host_not_allowed").into());
+                }
+                Reach::Method(method) if !restrict.allows_method(&method) => {
+                    return Err(codes::address_refused(method, "method_not_allowed").into());
+                }
+                Reach::Read { .. } | Reach::Write { .. } | Reach::Host { .. } | Reach::Method(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn effect(&self, held: &Arc<Held>, mut arguments: Map<String, Value>) -> Result<Effect, Refusal> {
+        match &held.role {
+            Role::Done => Ok(Effect::Done { answer: arguments.remove("answer").unwrap_or_default() }),
+            Role::Plain => Ok(self.permit(held, arguments)),
+            Role::Delegate { batch, delegates: _ } => {
+                let children = delegation(self, held, &arguments)?;
+                // A batch of nothing has its answer already: the gate itself gives it, and no turn is sealed.
+                if children.is_empty() {
+                    return Ok(self.permit(held, arguments));
+                }
+                let gate = held.gate.name().to_owned();
+                Ok(Effect::Delegate(Delegation { gate, arguments, batch: *batch, children }))
+            }
+        }
+    }
+
+    fn permit(&self, held: &Arc<Held>, arguments: Map<String, Value>) -> Effect {
+        let (held, restrict) = (Arc::clone(held), Arc::clone(&self.inner.restrict));
+        Effect::Execute(Permit { held, arguments, restrict })
+    }
+}
+
+/// Arguments that break a schema, in the words of the gate they were meant for.
+fn misfit(held: &Held, path: String, rule: String) -> Filled<Invalid> {
+    match held.role {
+        Role::Done if path.is_empty() => codes::done_malformed(rule),
+        Role::Done => codes::done_malformed(format!("{rule} at {path}")),
+        Role::Plain | Role::Delegate { .. } => codes::schema(format!("arguments of {}", held.gate.name()), path, rule),
+    }
+}
+
+/// The object that a crystal's arguments are, or mean.
+fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
+    let subject = || format!("arguments of {gate}");
+    let value = match value {
+        Value::String(text) if text.trim().is_empty() => Value::Null,
+        Value::String(text) => json::read_foreign(&text)
+            .map_err(|fault| codes::unparsable(subject(), &fault.path, fault.rule.to_string()))?,
+        value => value,
+    };
+    match value {
+        Value::Object(arguments) => Ok(arguments),
+        // Many models write nothing where a gate takes nothing.
+        Value::Null => Ok(Map::new()),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(codes::schema(subject(), "", "they must be an object").into())
+        }
+    }
+}
+
+/// The line of TOML that labels a gate, ready to be corrected.
+fn label_line(gate: &str) -> String {
+    format!("gates.{gate}.labels = [\"untrusted_content\"]")
+}

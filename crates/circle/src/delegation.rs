@@ -1,0 +1,218 @@
+//! What does a call of `call_agent` ask for, and may it?
+//!
+//! The circle answers both and spawns nothing: it hands the loop a list of children, each with the circle carved for it
+//! out of its parent's. A batch is checked whole, so that one bad request leaves no half of it running.
+
+use std::sync::Arc;
+
+use cantrip_loom::Content;
+use cantrip_reply::{Filled, Outcome, Refusal, codes};
+use serde_json::{Map, Value, json};
+
+use crate::MediumKind;
+use crate::circle::{Circle, Delegates, Held, Role, ward_off};
+use crate::gate::{Schema, builtin, canonical_name};
+use crate::limits::{BATCH_REQUESTS_MAX, CONTEXT_BYTES_MAX};
+use crate::ward::Wards;
+
+/// Children to be cast, in request order; at least one.
+#[derive(Debug, Clone)]
+pub struct Delegation {
+    /// `call_agent` or `call_agent_batch`.
+    pub gate: String,
+    /// As they are recorded.
+    pub arguments: Map<String, Value>,
+    /// Whether the answer is a list.
+    pub batch: bool,
+    pub children: Vec<Child>,
+}
+
+/// A child to be cast.
+#[derive(Debug, Clone)]
+pub struct Child {
+    pub intent: Content,
+    /// Outside of code its circle has a gate to read it.
+    pub context: Option<Arc<Value>>,
+    pub system_prompt: SystemPrompt,
+    /// The name of its crystal; none is the parent's.
+    pub crystal: Option<String>,
+    /// Carved out of the parent's.
+    pub circle: Circle,
+}
+
+/// What a child is told first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SystemPrompt {
+    /// What its parent was told.
+    Inherited,
+    Given(String),
+    None,
+}
+
+/// Reads the arguments of a delegation; they fit the gate's schema already.
+pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, Value>) -> Result<Vec<Child>, Refusal> {
+    let Role::Delegate { batch, delegates } = &held.role else { return Ok(Vec::new()) };
+    let gate = held.gate.name();
+    if !batch {
+        return Ok(vec![Asking { circle, delegates, gate, index: None }.child(arguments)?]);
+    }
+    let requests = arguments.get("requests").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if requests.len() > BATCH_REQUESTS_MAX {
+        return Err(codes::limit(format!("requests of {gate}"), requests.len(), BATCH_REQUESTS_MAX).into());
+    }
+    let schema = single_request();
+    let mut children = Vec::with_capacity(requests.len());
+    for (index, request) in requests.iter().enumerate() {
+        let asking = Asking { circle, delegates, gate, index: Some(index) };
+        let request = match request {
+            Value::Object(request) => request.clone(),
+            intent => Map::from_iter([("intent".to_owned(), intent.clone())]),
+        };
+        let request = Value::Object(request);
+        if let Some(violation) = schema.violations(&request).into_iter().next() {
+            return Err(asking.misfit(&violation.path, &violation.rule));
+        }
+        if let Value::Object(request) = &request {
+            children.push(asking.child(request)?);
+        }
+    }
+    Ok(children)
+}
+
+/// One request of a batch as `call_agent` would take it.
+fn single_request() -> Schema {
+    let mut parameters = builtin::request_parameters();
+    parameters["required"] = json!(["intent"]);
+    parameters["additionalProperties"] = json!(false);
+    match Schema::of_arguments(parameters) {
+        Ok(schema) => schema,
+        Err(fault) => unreachable!("our own schema compiles: {fault}"),
+    }
+}
+
+/// One request, and where it stands.
+struct Asking<'a> {
+    circle: &'a Circle,
+    delegates: &'a Delegates,
+    gate: &'a str,
+    /// In a batch.
+    index: Option<usize>,
+}
+
+impl Asking<'_> {
+    fn refuse<T: Outcome>(&self, filled: Filled<T>) -> Refusal
+    where
+        Refusal: From<Filled<T>>,
+    {
+        match self.index {
+            Some(index) => filled.data(json!({ "index": index })).into(),
+            None => filled.into(),
+        }
+    }
+
+    fn misfit(&self, path: &str, rule: &str) -> Refusal {
+        let path = match self.index {
+            Some(index) => format!("/requests/{index}{path}"),
+            None => path.to_owned(),
+        };
+        self.refuse(codes::schema(format!("arguments of {}", self.gate), path, rule))
+    }
+
+    fn child(&self, request: &Map<String, Value>) -> Result<Child, Refusal> {
+        let text = |key: &str| request.get(key).and_then(Value::as_str);
+        let intent = Content::from(text("intent").unwrap_or_default());
+        if intent.is_blank() {
+            return Err(self.refuse(codes::contract_invalid("intent is required")));
+        }
+        let context = self.context(request)?;
+        let system_prompt = match request.get("system_prompt") {
+            None => SystemPrompt::Inherited,
+            Some(given) => given.as_str().map_or(SystemPrompt::None, |text| SystemPrompt::Given(text.to_owned())),
+        };
+        let wards = self.wards(request)?;
+        let medium = self.medium(text("medium"))?;
+        let gates = self.gates(request)?;
+        let crystal = self.crystal(text("crystal"))?;
+        let circle = carve(self.circle, gates, &wards, medium, crystal.clone());
+        let circle = match &context {
+            Some(context) => circle.with_context(Arc::clone(context)),
+            None => circle,
+        };
+        Ok(Child { intent, context, system_prompt, crystal, circle })
+    }
+
+    fn context(&self, request: &Map<String, Value>) -> Result<Option<Arc<Value>>, Refusal> {
+        let Some(context) = request.get("context") else { return Ok(None) };
+        // A value writes itself without fail; its size is all that is asked here.
+        let bytes = serde_json::to_string(context).map_or(usize::MAX, |text| text.len());
+        if bytes > CONTEXT_BYTES_MAX {
+            return Err(self.refuse(codes::limit("the context of a child", bytes, CONTEXT_BYTES_MAX)));
+        }
+        Ok(Some(Arc::new(context.clone())))
+    }
+
+    fn wards(&self, request: &Map<String, Value>) -> Result<Wards, Refusal> {
+        let mut asked = Wards::default();
+        if let Some(written) = request.get("wards") {
+            asked = Wards::parse(written).map_err(|faults| match faults.first() {
+                Some(fault) => self.misfit(&format!("/wards{}", fault.path), &fault.to_string()),
+                None => self.misfit("/wards", "they cannot be read"),
+            })?;
+        }
+        let number = |key: &str| request.get(key).and_then(Value::as_u64);
+        let named = Wards { max_turns: number("max_turns"), max_depth: number("max_depth"), ..Wards::default() };
+        Ok(asked.and(&named))
+    }
+
+    /// The parent's gates that are kept, all of them if none are named; `done` always.
+    fn gates(&self, request: &Map<String, Value>) -> Result<Vec<Arc<Held>>, Refusal> {
+        // What the parent was told is its own.
+        let own = |held: &&Arc<Held>| held.gate.name() != "context";
+        let parents = self.circle.inner.gates.iter().filter(own);
+        let Some(named) = request.get("gates").and_then(Value::as_array) else { return Ok(parents.cloned().collect()) };
+        let named: Vec<&str> = named.iter().filter_map(Value::as_str).map(canonical_name).collect();
+        if let Some(missing) = named.iter().find(|name| !self.circle.held(name).as_ref().is_some_and(own)) {
+            return Err(self.refuse(codes::cannot_grant(missing)));
+        }
+        let kept = |held: &&Arc<Held>| matches!(held.role, Role::Done) || named.contains(&held.gate.name());
+        Ok(parents.filter(kept).cloned().collect())
+    }
+
+    fn crystal(&self, asked: Option<&str>) -> Result<Option<String>, Refusal> {
+        let own = self.circle.crystal();
+        match asked {
+            Some(name) if own == Some(name) || self.delegates.crystals.contains(name) => Ok(Some(name.to_owned())),
+            Some(name) => Err(self.refuse(codes::not_found("crystal", name))),
+            None => {
+                let level = usize::try_from(self.circle.level()).unwrap_or(usize::MAX);
+                let by_level = self.delegates.by_level.get(level).or(self.delegates.by_level.last());
+                Ok(by_level.map(String::as_str).or(own).map(str::to_owned))
+            }
+        }
+    }
+
+    fn medium(&self, asked: Option<&str>) -> Result<MediumKind, Refusal> {
+        let own = self.circle.medium();
+        let Some(name) = asked else { return Ok(own) };
+        let medium: MediumKind = name.parse().map_err(|fault| self.misfit("/medium", &format!("{fault}")))?;
+        let offered = medium == own || medium == MediumKind::Conversation || self.delegates.mediums.contains(&medium);
+        if offered { Ok(medium) } else { Err(self.misfit("/medium", &format!("{medium} is not offered to children"))) }
+    }
+}
+
+/// The circle of a child: what is granted, under the parent's wards and its own.
+fn carve(parent: &Circle, gates: Vec<Arc<Held>>, asked: &Wards, medium: MediumKind, crystal: Option<String>) -> Circle {
+    let mut wards = parent.wards().for_child(asked);
+    parent.changed(|inner| {
+        if inner.medium != medium {
+            inner.medium = medium;
+            inner.medium_labels = medium.labels();
+        }
+        inner.gates = ward_off(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
+        inner.restrict = Arc::new(wards.restrict.clone());
+        inner.wards = wards;
+        inner.crystal = crystal;
+        inner.level += 1;
+        inner.answer = None;
+    })
+}

@@ -1,0 +1,107 @@
+//! `context`: data that an entity was given, read piece by piece.
+//!
+//! In code it is a variable. Elsewhere it would have to stand in the prompt, where ten megabytes have no room; so a
+//! gate shows as much of it as is asked for, and always says how much there is.
+
+use std::sync::Arc;
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::gate::function::{parameters, read};
+use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::limits::CONTEXT_SHOWN_BYTES;
+
+/// A gate that reads this value and nothing else.
+pub fn context(value: Arc<Value>) -> AnyGate {
+    let description = "Reads the data this task was given: its type, its size, and the part that is asked for.";
+    let promises = Promises::new("context", description, parameters::<Part>()).purity(Purity::ReadOnly);
+    AnyGate::from(Context { promises, value })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    /// A JSON Pointer such as /documents/3/title; the whole unless given.
+    #[serde(default)]
+    pointer: String,
+    /// The first character of a text, item of a list or key of an object to be shown, from 0.
+    #[serde(default)]
+    offset: usize,
+    /// How many of them at most.
+    limit: Option<usize>,
+}
+
+struct Context {
+    promises: Promises,
+    value: Arc<Value>,
+}
+
+impl Gate for Context {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+        let Part { pointer, offset, limit } = read(&self.promises.name, call.arguments)?;
+        let found = self.value.pointer(&pointer).ok_or_else(|| unusable(&pointer, "nothing is there"))?;
+        let limit = limit.unwrap_or(usize::MAX);
+        let shown = match found {
+            Value::String(text) => {
+                let size = text.chars().count();
+                within(&pointer, offset, size)?;
+                let taken: String = text.chars().skip(offset).take(limit).scan(0, fits_letter).collect();
+                json!({"type": "text", "size": size, "value": taken})
+            }
+            Value::Array(items) => {
+                within(&pointer, offset, items.len())?;
+                let taken: Vec<&Value> = items.iter().skip(offset).take(limit).scan(0, fits).collect();
+                if taken.is_empty() && limit > 0 && offset < items.len() {
+                    return Err(unusable(
+                        &format!("{pointer}/{offset}"),
+                        "it is too large to be shown whole: read into it",
+                    ));
+                }
+                json!({"type": "list", "size": items.len(), "value": taken})
+            }
+            Value::Object(entries) => object(&pointer, entries, offset, limit)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) => json!({"type": "value", "size": 1, "value": found}),
+        };
+        Ok(codes::read(if pointer.is_empty() { "context" } else { &pointer }).value(shown))
+    }
+}
+
+/// The whole object where it fits, else its keys.
+fn object(pointer: &str, entries: &Map<String, Value>, offset: usize, limit: usize) -> Result<Value, Refusal> {
+    let whole = offset == 0 && limit >= entries.len() && written_bytes(entries) <= CONTEXT_SHOWN_BYTES;
+    if whole {
+        return Ok(json!({"type": "object", "size": entries.len(), "value": entries}));
+    }
+    within(pointer, offset, entries.len())?;
+    let keys: Vec<&String> = entries.keys().skip(offset).take(limit).scan(0, fits).collect();
+    Ok(json!({"type": "object", "size": entries.len(), "keys": keys}))
+}
+
+fn within(pointer: &str, offset: usize, size: usize) -> Result<(), Refusal> {
+    if offset <= size { Ok(()) } else { Err(unusable(pointer, &format!("offset {offset} is past its end at {size}"))) }
+}
+
+fn unusable(pointer: &str, rule: &str) -> Refusal {
+    codes::target_unusable(if pointer.is_empty() { "context" } else { pointer }, rule).into()
+}
+
+fn written_bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).map_or(usize::MAX, |text| text.len())
+}
+
+fn fits<'a, T: serde::Serialize>(used: &mut usize, item: &'a T) -> Option<&'a T> {
+    *used = used.saturating_add(written_bytes(item)).saturating_add(1);
+    (*used <= CONTEXT_SHOWN_BYTES).then_some(item)
+}
+
+fn fits_letter(used: &mut usize, letter: char) -> Option<char> {
+    *used += letter.len_utf8();
+    (*used <= CONTEXT_SHOWN_BYTES).then_some(letter)
+}

@@ -1,0 +1,33 @@
+//! `done`: how an entity ends its cast, with any value as its answer.
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use serde_json::json;
+
+use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+
+/// The one gate that every circle has. The circle itself reads its answer; nothing is executed.
+pub fn done() -> AnyGate {
+    let parameters = json!({
+        "type": "object",
+        "properties": {"answer": {"description": "The answer: any JSON value."}},
+        "required": ["answer"],
+        "additionalProperties": false,
+    });
+    let description = "Ends the task with its answer. Nothing after it is executed.";
+    AnyGate::from(Done { promises: Promises::new("done", description, parameters).purity(Purity::Pure) })
+}
+
+struct Done {
+    promises: Promises,
+}
+
+impl Gate for Done {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, mut call: Call) -> Result<Filled<Success>, Refusal> {
+        let answer = call.arguments.remove("answer").unwrap_or_default();
+        Ok(codes::gate_ok(&self.promises.name).value(answer))
+    }
+}

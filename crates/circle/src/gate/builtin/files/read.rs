@@ -1,0 +1,106 @@
+//! `read`: the text of a file, or some lines of it.
+
+use std::io::Read;
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use cap_std::fs::File;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::root::{Root, Seeking, Wish};
+use super::{off_thread, reach, reads};
+use crate::Label;
+use crate::gate::function::{parameters, read as arguments};
+use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
+use crate::ward::Reach;
+
+/// A gate that reads text files below `root`. Without a root it builds, and every call says what is missing.
+pub fn read(root: Option<Root>) -> AnyGate {
+    let description = "Reads a text file. `offset` and `limit` choose lines, counted from 1.";
+    let promises = Promises::new("read", description, parameters::<Lines>());
+    AnyGate::from(ReadGate { promises: promises.labels([Label::PrivateData]).purity(Purity::ReadOnly), root })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Lines {
+    /// From the root of the files.
+    path: String,
+    /// The first line wanted.
+    #[schemars(range(min = 1))]
+    offset: Option<usize>,
+    /// How many lines at most.
+    limit: Option<usize>,
+}
+
+struct ReadGate {
+    promises: Promises,
+    root: Option<Root>,
+}
+
+impl Gate for ReadGate {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+        reach(arguments, "", reads)
+    }
+
+    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+        let gate = self.promises.name.clone();
+        let lines: Lines = arguments(&gate, call.arguments)?;
+        let root = rooted(self.root.as_ref(), &lines.path)?;
+        let restrict = call.restrict;
+        off_thread(move |_| {
+            let written = lines.path.as_str();
+            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Read, written };
+            let located = seeking.locate()?;
+            let text = text(&seeking, seeking.file(&located)?)?;
+            let text = cut(&seeking, text, &lines)?;
+            if text.len() > READ_BYTES_MAX {
+                return Err(codes::limit(format!("the text of {written}"), text.len(), READ_BYTES_MAX).into());
+            }
+            Ok(codes::read(written).value(text))
+        })
+        .await
+    }
+}
+
+/// A gate without a root can be shown, and cannot be used.
+pub(super) fn rooted(root: Option<&Root>, path: &str) -> Result<Root, Refusal> {
+    root.cloned().ok_or_else(|| codes::target_unusable(path, "the gate was given no root").into())
+}
+
+/// The whole of a file that is text and not too large.
+pub(super) fn text(seeking: &Seeking<'_>, file: File) -> Result<String, Refusal> {
+    let bytes = bytes(seeking, file, FILE_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|_| seeking.unusable("it is not text in UTF-8"))
+}
+
+/// The whole of a file that is not too large.
+pub(super) fn bytes(seeking: &Seeking<'_>, file: File, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    // One more than allowed tells a file that grows while it is read from one that fits.
+    let taken = file.take(limit as u64 + 1).read_to_end(&mut bytes);
+    taken.map_err(|error| seeking.failed("reading", &error))?;
+    if bytes.len() > limit {
+        let what = format!("the size of {}", seeking.written);
+        return Err(codes::limit(what, format!("more than {limit}"), limit).into());
+    }
+    Ok(bytes)
+}
+
+fn cut(seeking: &Seeking<'_>, text: String, lines: &Lines) -> Result<String, Refusal> {
+    if lines.offset.is_none() && lines.limit.is_none() {
+        return Ok(text);
+    }
+    let first = lines.offset.unwrap_or(1).saturating_sub(1);
+    let total = text.split_inclusive('\n').count();
+    if first > 0 && first >= total {
+        return Err(seeking.unusable(&format!("it has {total} lines, and line {} is past its end", first + 1)));
+    }
+    Ok(text.split_inclusive('\n').skip(first).take(lines.limit.unwrap_or(usize::MAX)).collect())
+}

@@ -1,0 +1,262 @@
+//! Which file does a path name, and may it be touched?
+//!
+//! A path is walked from an open folder, one part at a time, and no step follows a link by itself: what a link says is
+//! read and walked like the rest. So every part that is passed is known by its real name, the wards can be asked about
+//! that name, and a link that is swapped in the meantime leads to an error and never outside. Making a path absolute
+//! and comparing how it begins was rejected: between the comparison and the opening anything can be swapped. A hard
+//! link cannot be told from the file it shares; writing replaces the name and leaves the other one as it was.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use cantrip_reply::{Refusal, codes};
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsExt, OpenOptionsFollowExt};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions};
+
+use super::path::{hidden, plain};
+use crate::limits::{PATH_BYTES_MAX, PATH_LINKS_MAX};
+use crate::ward::Restriction;
+
+/// A folder that file gates work beneath. It is opened once; what happens to its name afterwards changes nothing.
+#[derive(Debug, Clone)]
+pub struct Root {
+    dir: Arc<Dir>,
+    pub(super) gitignore: bool,
+    pub(super) read_only: bool,
+}
+
+/// A folder that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the root {path} cannot be opened")]
+pub struct RootFault {
+    path: String,
+    source: io::Error,
+}
+
+impl Root {
+    pub fn at(path: impl AsRef<Path>) -> Result<Self, RootFault> {
+        let path = path.as_ref();
+        match Dir::open_ambient_dir(path, ambient_authority()) {
+            Ok(dir) => Ok(Self { dir: Arc::new(dir), gitignore: false, read_only: false }),
+            Err(source) => Err(RootFault { path: path.display().to_string(), source }),
+        }
+    }
+
+    /// The folder itself.
+    pub(super) fn dir(&self) -> Arc<Dir> {
+        Arc::clone(&self.dir)
+    }
+
+    /// `list` and `search` leave out what `.gitignore` names.
+    #[must_use]
+    pub fn honouring_gitignore(mut self) -> Self {
+        self.gitignore = true;
+        self
+    }
+
+    /// Nothing in it is changed, whichever gate asks.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+}
+
+/// What a gate wants with a path; it decides how a refusal reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    Read,
+    Write,
+}
+
+/// A path on its way to a file.
+#[derive(Debug)]
+pub(super) struct Seeking<'a> {
+    pub(super) root: &'a Root,
+    pub(super) gate: &'a str,
+    pub(super) restrict: &'a Restriction,
+    pub(super) wish: Wish,
+    /// As the entity wrote it.
+    pub(super) written: &'a str,
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(super) struct Located {
+    /// The folder it lies in.
+    pub(super) parent: Dir,
+    /// Its name there; none for the root itself.
+    pub(super) name: Option<String>,
+    /// Its real path from the root.
+    pub(super) real: String,
+    /// Whether something is there, and then whether it is a folder.
+    pub(super) folder: Option<bool>,
+}
+
+impl Seeking<'_> {
+    pub(super) fn denied(&self, rule: &str) -> Refusal {
+        match self.wish {
+            Wish::Read => codes::read_refused(self.written, self.gate, rule).into(),
+            Wish::Write => codes::write_refused(self.written, self.gate, rule).into(),
+        }
+    }
+
+    pub(super) fn unusable(&self, rule: &str) -> Refusal {
+        codes::target_unusable(self.written, rule).into()
+    }
+
+    pub(super) fn missing(&self) -> Refusal {
+        codes::file_missing(self.written).into()
+    }
+
+    pub(super) fn failed(&self, operation: &str, error: &io::Error) -> Refusal {
+        codes::io_failed(operation, self.written, cause(error)).into()
+    }
+
+    /// Whether a real path may be touched.
+    fn allowed(&self, parts: &[&str]) -> Result<(), Refusal> {
+        if parts.iter().any(|part| hidden(part)) || !self.restrict.allows_path(&parts.join("/")) {
+            return Err(self.denied("restrict"));
+        }
+        Ok(())
+    }
+
+    /// Walks to it. Permission is decided first, by what the path says, so a refusal is the same whether or not
+    /// anything is there; then again by where links lead.
+    pub(super) fn locate(&self) -> Result<Located, Refusal> {
+        if self.written.len() > PATH_BYTES_MAX || self.written.chars().any(char::is_control) {
+            return Err(self.unusable("it is too long or holds control characters"));
+        }
+        let parts = plain(self.written).ok_or_else(|| self.denied("root"))?;
+        self.allowed(&parts)?;
+        if self.wish == Wish::Write && self.root.read_only {
+            return Err(self.denied("read_only"));
+        }
+        // Once more if something was swapped under the walk.
+        for _ in 0..PATH_LINKS_MAX {
+            if let Some(located) = self.walk()? {
+                let real: Vec<&str> = located.real.split('/').filter(|part| !part.is_empty()).collect();
+                self.allowed(&real)?;
+                return Ok(located);
+            }
+        }
+        Err(self.unusable("it leads through too many links, or changes while it is followed"))
+    }
+
+    /// One walk; nothing if a part was swapped between looking and opening.
+    fn walk(&self) -> Result<Option<Located>, Refusal> {
+        let failed = |error: io::Error| self.failed("opening", &error);
+        let mut above: Vec<(Dir, String)> = Vec::new();
+        let mut here = self.root.dir.try_clone().map_err(failed)?;
+        let mut ahead: VecDeque<String> = self.written.split('/').map(str::to_owned).collect();
+        let mut links = 0;
+        while let Some(part) = ahead.pop_front() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    let (parent, _) = above.pop().ok_or_else(|| self.denied("root"))?;
+                    here = parent;
+                    continue;
+                }
+                name if hidden(name) => return Err(self.denied("restrict")),
+                _ => {}
+            }
+            let last = ahead.iter().all(|part| part.is_empty() || part == ".");
+            let found = match here.symlink_metadata(&part) {
+                Ok(found) => found,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let real = real(&above, Some(&part));
+                    return match (last, self.wish) {
+                        (true, _) => Ok(Some(Located { parent: here, name: Some(part), real, folder: None })),
+                        (false, Wish::Read) => Err(self.missing()),
+                        (false, Wish::Write) => Err(self.unusable("the folder it lies in does not exist")),
+                    };
+                }
+                Err(error) => return Err(failed(error)),
+            };
+            if found.is_symlink() {
+                links += 1;
+                if links > PATH_LINKS_MAX {
+                    return Err(self.unusable("it leads through too many links"));
+                }
+                let Ok(target) = here.read_link_contents(&part) else { return Ok(None) };
+                let Some(target) = target.to_str() else { return Err(self.unusable("a link on it is no text")) };
+                if target.starts_with('/') {
+                    return Err(self.denied("root"));
+                }
+                for part in target.split('/').rev() {
+                    ahead.push_front(part.to_owned());
+                }
+                continue;
+            }
+            if last {
+                let real = real(&above, Some(&part));
+                return Ok(Some(Located { parent: here, name: Some(part), real, folder: Some(found.is_dir()) }));
+            }
+            if !found.is_dir() {
+                return Err(self.unusable("a part of it is no folder"));
+            }
+            let Ok(next) = here.open_dir_nofollow(&part) else { return Ok(None) };
+            above.push((std::mem::replace(&mut here, next), part));
+        }
+        // It ended in `.` or `..`: a folder that is open already.
+        match above.pop() {
+            Some((parent, name)) => {
+                let real = real(&above, Some(&name));
+                Ok(Some(Located { parent, name: Some(name), real, folder: Some(true) }))
+            }
+            None => Ok(Some(Located { parent: here, name: None, real: String::new(), folder: Some(true) })),
+        }
+    }
+
+    /// Opens the file that was located, if it is one.
+    pub(super) fn file(&self, located: &Located) -> Result<File, Refusal> {
+        let (name, folder) = match (&located.name, located.folder) {
+            (_, None) => return Err(self.missing()),
+            (None, Some(_)) => return Err(self.unusable("it is a folder")),
+            (Some(name), Some(folder)) => (name, folder),
+        };
+        if folder {
+            return Err(self.unusable("it is a folder"));
+        }
+        let file = open_file(&located.parent, name).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.missing(),
+            _ => self.failed("opening", &error),
+        })?;
+        let metadata = file.metadata().map_err(|error| self.failed("opening", &error))?;
+        if metadata.is_file() { Ok(file) } else { Err(self.unusable("it is no regular file")) }
+    }
+
+    /// Opens the folder that was located, if it is one.
+    pub(super) fn folder(&self, located: &Located) -> Result<Dir, Refusal> {
+        match (&located.name, located.folder) {
+            (_, None) => Err(self.missing()),
+            (None, Some(_)) => located.parent.try_clone().map_err(|error| self.failed("opening", &error)),
+            (Some(_), Some(false)) => Err(self.unusable("it is no folder")),
+            (Some(name), Some(true)) => {
+                located.parent.open_dir_nofollow(name).map_err(|error| self.failed("opening", &error))
+            }
+        }
+    }
+}
+
+/// Opens a file without following a link, and without waiting for whoever holds the other end of a pipe.
+pub(super) fn open_file(folder: &Dir, name: &str) -> io::Result<File> {
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.read(true).follow(FollowSymlinks::No).custom_flags(nonblock);
+    folder.open_with(name, &options)
+}
+
+fn real(above: &[(Dir, String)], name: Option<&str>) -> String {
+    let names = above.iter().map(|(_, name)| name.as_str());
+    names.chain(name).collect::<Vec<_>>().join("/")
+}
+
+/// What the system says, without numbers and without the host's paths.
+pub(super) fn cause(error: &io::Error) -> String {
+    error.kind().to_string()
+}

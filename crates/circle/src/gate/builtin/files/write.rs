@@ -1,0 +1,124 @@
+//! `write`: a file's new text, and what stood there before.
+//!
+//! The text goes into a file of its own beside the old one and then takes its name, so nobody ever reads half of it,
+//! and a second name of the old file keeps the old text. What stood there before is noted with the change, so that a
+//! run can be undone.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, process};
+
+use cantrip_canon::bytes_hash;
+use cantrip_loom::limits::BODY_BYTES_MAX;
+use cantrip_loom::{Body, Change};
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use cap_std::fs::{Dir, OpenOptions, Permissions};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::read::{bytes, rooted};
+use super::root::{Located, Root, Seeking, Wish};
+use super::{off_thread, reach, writes};
+use crate::gate::function::{parameters, read as arguments};
+use crate::gate::{AnyGate, Call, Effects, Gate, Promises, Purity};
+use crate::limits::FILE_BYTES_MAX;
+use crate::ward::Reach;
+
+/// A gate that writes text files below `root`. It makes no folders.
+pub fn write(root: Option<Root>) -> AnyGate {
+    let description = "Writes a text file, replacing what was there. Its folder must exist.";
+    let promises = Promises::new("write", description, parameters::<Text>()).purity(Purity::Idempotent).brief();
+    AnyGate::from(WriteGate { promises, root })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    /// From the root of the files.
+    path: String,
+    /// The whole new text.
+    content: String,
+}
+
+struct WriteGate {
+    promises: Promises,
+    root: Option<Root>,
+}
+
+impl Gate for WriteGate {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+        reach(arguments, "", writes)
+    }
+
+    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+        let gate = self.promises.name.clone();
+        let Text { path, content } = arguments(&gate, call.arguments)?;
+        let root = rooted(self.root.as_ref(), &path)?;
+        let (restrict, effects) = (call.restrict, call.effects);
+        off_thread(move |_| {
+            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Write, written: &path };
+            let located = seeking.locate()?;
+            let before = match located.folder {
+                None => None,
+                Some(_) => Some(bytes(&seeking, seeking.file(&located)?, BODY_BYTES_MAX)?),
+            };
+            replace(&seeking, &located, before, content.as_bytes(), &effects)
+        })
+        .await
+    }
+}
+
+/// Puts `after` in the place of what was located, and notes the change.
+pub(super) fn replace(
+    seeking: &Seeking<'_>,
+    located: &Located,
+    before: Option<Vec<u8>>,
+    after: &[u8],
+    effects: &Effects,
+) -> Result<Filled<Success>, Refusal> {
+    let Some(name) = &located.name else { return Err(seeking.unusable("it is a folder")) };
+    if after.len() > FILE_BYTES_MAX {
+        return Err(codes::limit(format!("the text for {}", seeking.written), after.len(), FILE_BYTES_MAX).into());
+    }
+    let body = match before.map(Body::new).transpose() {
+        Ok(body) => body,
+        Err(_) => return Err(seeking.unusable("what is there is too large to be kept")),
+    };
+    // Only a file that is there has rights to keep.
+    let permissions =
+        body.as_ref().and_then(|_| located.parent.symlink_metadata(name).ok()).map(|old| old.permissions());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::IsADirectory => seeking.unusable("it is a folder"),
+        io::ErrorKind::NotFound => seeking.unusable("the folder it lies in does not exist"),
+        _ => seeking.failed("writing", &error),
+    };
+    put(&located.parent, name, after, permissions).map_err(failed)?;
+    let reference = body.as_ref().map(Body::reference);
+    let change = Change { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };
+    effects.changed(change, body);
+    let told = json!({"path": seeking.written, "bytes": after.len()});
+    Ok(codes::written(after.len(), seeking.written).value(told))
+}
+
+fn put(folder: &Dir, name: &str, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let beside = format!(".cantrip-write-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let written = (|| {
+        let mut file = folder.open_with(&beside, OpenOptions::new().write(true).create_new(true))?;
+        file.write_all(text)?;
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions)?;
+        }
+        folder.rename(&beside, folder, name)
+    })();
+    if written.is_err() {
+        // What could not take the name must not stay beside it; if that fails too, the first error is the one to tell.
+        let _ = folder.remove_file(&beside);
+    }
+    written
+}

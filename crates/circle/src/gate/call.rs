@@ -1,0 +1,72 @@
+//! One call on its way into a gate, and what it did there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cantrip_canon::{EntityId, Money, RunId, TurnId};
+use cantrip_loom::{Body, CallId, Change};
+use cantrip_reply::Trace;
+use serde_json::{Map, Value};
+
+use crate::ward::Restriction;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub run_id: RunId,
+    pub entity_id: EntityId,
+    pub turn_id: TurnId,
+    pub call_id: CallId,
+    pub tool_call_id: Option<String>,
+}
+
+/// A call whose arguments fit and that no ward refused.
+#[derive(Debug)]
+pub struct Call {
+    pub arguments: Map<String, Value>,
+    /// None outside a run, as in tests and previews.
+    pub identity: Option<Identity>,
+    /// The same whenever this call is made again.
+    pub idempotency_key: Option<String>,
+    /// The wards on what it may reach; they hold for links and redirects too, which only the gate sees.
+    pub restrict: Arc<Restriction>,
+    /// Where the gate notes what it did.
+    pub effects: Effects,
+    /// From which calls inside this one take their numbers.
+    pub trace: Trace,
+}
+
+/// What a gate did outside, noted while it does it: a call that fails or is ended afterwards has still done it.
+#[derive(Debug, Clone, Default)]
+pub struct Effects {
+    noted: Arc<Mutex<Entered>>,
+}
+
+/// What was noted.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Entered {
+    /// Files that were changed, in order.
+    pub changes: Vec<Change>,
+    /// What stood in them before.
+    pub bodies: Vec<Body>,
+    /// What the call really cost.
+    pub cost: Option<Money>,
+}
+
+impl Effects {
+    /// A file was changed; `before` is what the change refers to.
+    pub fn changed(&self, change: Change, before: Option<Body>) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.changes.push(change);
+        noted.bodies.extend(before);
+    }
+
+    /// It cost this much.
+    pub fn cost(&self, cost: Money) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).cost = Some(cost);
+    }
+
+    /// Everything noted so far.
+    pub fn entered(&self) -> Entered {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,218 @@
+//! The short way to a gate: a function.
+//!
+//! ```
+//! use cantrip_circle::gate::gate;
+//! use cantrip_reply::Refusal;
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct Sum {
+//!     a: i64,
+//!     b: i64,
+//! }
+//!
+//! let sum = gate("sum", "Adds two numbers.", |sum: Sum| async move { Ok::<_, Refusal>(sum.a + sum.b) });
+//! let parse = gate("parse", "Reads a number.", |text: Text| async move { text.text.parse::<i64>() });
+//! # #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! # struct Text { text: String }
+//! ```
+//!
+//! The schema comes from the argument type (`schemars`), the arguments are read into it (`serde`). A [`Refusal`] is the
+//! reply; any other error is a failure of the gate.
+
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Call, Gate, Promises, Purity};
+use crate::Label;
+
+/// For a function that takes none.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+pub struct NoArguments {}
+
+/// What a gate's function may return; `M` only tells the implementations apart.
+pub trait Outcome<M> {
+    type Value: Serialize;
+
+    fn settle(self, gate: &str) -> Result<Self::Value, Refusal>;
+}
+
+/// Which errors a function returns.
+pub mod outcome {
+    /// [`Refusal`](cantrip_reply::Refusal)s: they are the reply.
+    #[derive(Debug)]
+    pub enum Refuses {}
+    /// Anything else that is an error: the gate failed.
+    #[derive(Debug)]
+    pub enum Fails {}
+}
+
+impl<T: Serialize> Outcome<outcome::Refuses> for Result<T, Refusal> {
+    type Value = T;
+
+    fn settle(self, _: &str) -> Self {
+        self
+    }
+}
+
+impl<T: Serialize, E: Into<Box<dyn Error + Send + Sync>>> Outcome<outcome::Fails> for Result<T, E> {
+    type Value = T;
+
+    fn settle(self, gate: &str) -> Result<T, Refusal> {
+        self.map_err(|error| codes::gate_failed(gate, told(&*error.into())).into())
+    }
+}
+
+/// An error with its causes, in one line.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A gate made from a function.
+pub struct FunctionGate<F, A, M> {
+    promises: Promises,
+    function: F,
+    types: PhantomData<fn(A) -> M>,
+}
+
+impl<F, A, M> fmt::Debug for FunctionGate<F, A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FunctionGate").field(&self.promises.name).finish()
+    }
+}
+
+/// A gate that calls this function with its arguments.
+pub fn gate<F, A, R, M>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> FunctionGate<impl Fn(Call, A) -> R + Send + Sync + 'static, A, M>
+where
+    F: Fn(A) -> R + Send + Sync + 'static,
+    A: DeserializeOwned + JsonSchema + 'static,
+    R: Future + Send + 'static,
+    R::Output: Outcome<M>,
+    M: 'static,
+{
+    gate_with_call(name, description, move |_: Call, arguments: A| function(arguments))
+}
+
+/// A gate whose function also sees the call: who asks, the idempotency key, where effects are noted.
+pub fn gate_with_call<F, A, R, M>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> FunctionGate<F, A, M>
+where
+    F: Fn(Call, A) -> R + Send + Sync + 'static,
+    A: DeserializeOwned + JsonSchema + 'static,
+    R: Future + Send + 'static,
+    R::Output: Outcome<M>,
+    M: 'static,
+{
+    FunctionGate { promises: Promises::new(name, description, parameters::<A>()), function, types: PhantomData }
+}
+
+/// The schema of an argument type, without what only documents need.
+pub(crate) fn parameters<A: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.meta_schema = None);
+    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<A>();
+    schema.remove("title");
+    schema.to_value()
+}
+
+impl<F, A, M> FunctionGate<F, A, M> {
+    #[must_use]
+    pub fn labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.promises = self.promises.labels(labels);
+        self
+    }
+
+    /// A call without an answer is made again after a crash, with the same key.
+    #[must_use]
+    pub fn idempotent(self) -> Self {
+        self.purity(Purity::Idempotent)
+    }
+
+    /// It changes nothing; neighbours run at once.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        self.purity(Purity::ReadOnly)
+    }
+
+    /// Its answer follows from its arguments alone.
+    #[must_use]
+    pub fn pure(self) -> Self {
+        self.purity(Purity::Pure)
+    }
+
+    fn purity(mut self, purity: Purity) -> Self {
+        self.promises = self.promises.purity(purity);
+        self
+    }
+
+    /// Its results stay out of the context.
+    #[must_use]
+    pub fn ephemeral(mut self) -> Self {
+        self.promises.ephemeral = true;
+        self
+    }
+
+    /// Asking again for the same is its use.
+    #[must_use]
+    pub fn polling(mut self) -> Self {
+        self.promises.polling = true;
+        self
+    }
+
+    #[must_use]
+    pub fn result_bytes_max(mut self, bytes: usize) -> Self {
+        self.promises = self.promises.result_bytes_max(bytes);
+        self
+    }
+
+    #[must_use]
+    pub fn time_max(mut self, limit: Duration) -> Self {
+        self.promises = self.promises.time_max(limit);
+        self
+    }
+}
+
+impl<F, A, R, M> Gate for FunctionGate<F, A, M>
+where
+    F: Fn(Call, A) -> R + Send + Sync + 'static,
+    A: DeserializeOwned + JsonSchema + 'static,
+    R: Future + Send + 'static,
+    R::Output: Outcome<M>,
+    M: 'static,
+{
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, mut call: Call) -> Result<Filled<Success>, Refusal> {
+        let name = self.promises.name.as_str();
+        let arguments: A = read(name, std::mem::take(&mut call.arguments))?;
+        let value = (self.function)(call, arguments).await.settle(name)?;
+        Ok(codes::gate_ok(name).value(value))
+    }
+}
+
+/// Arguments as a type. They fit the schema already; what a type asks beyond its schema is the caller's to mend.
+pub(crate) fn read<A: DeserializeOwned>(gate: &str, arguments: Map<String, Value>) -> Result<A, Refusal> {
+    A::deserialize(Value::Object(arguments))
+        .map_err(|fault| codes::schema(format!("arguments of {gate}"), "", fault.to_string()).into())
+}

@@ -1,0 +1,168 @@
+//! Gates: the only ways out of a circle.
+//!
+//! A gate says beforehand what it is ([`Promises`]): its name, what its arguments must look like, which dangers it
+//! brings in, what a resume or a fork may assume. The circle checks every call against that and only then lets the gate
+//! run, inside the safety wrapper, so whatever the gate does ends in one reply. Its dependencies (a root, a client, a
+//! person) are given when it is made; a call carries arguments and who asks, nothing else.
+
+pub mod builtin;
+mod call;
+pub(crate) mod function;
+mod promises;
+pub(crate) mod run;
+mod schema;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use cantrip_canon::Money;
+use cantrip_reply::{Filled, Refusal, Success};
+use serde_json::{Map, Value};
+
+pub use call::{Call, Effects, Entered, Identity};
+pub use function::{FunctionGate, NoArguments, Outcome, gate, gate_with_call, outcome};
+pub use promises::{Promises, Purity};
+pub use run::{Executed, Halt, Stop, Stopper, refuse};
+pub use schema::{Schema, SchemaFault, Violation};
+
+use crate::ward::Reach;
+use crate::{Label, Labels};
+
+/// A crossing point.
+///
+/// * [`Gate::promises`] is the same on every call; the circle reads it once.
+/// * [`Gate::call`] is entered only with arguments that fit the schema and only where no ward stands against it. What it
+///   did outside is noted in [`Call::effects`] as soon as it is done: what comes after may fail.
+/// * Dropping the future of [`Gate::call`] ends the work, unless the gate promises to be
+///   [`brief`](Promises::brief); then nobody drops it.
+pub trait Gate: Send + Sync + 'static {
+    fn promises(&self) -> &Promises;
+
+    /// What a call with these arguments reaches for, for the `restrict` wards.
+    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+        let _ = arguments;
+        Vec::new()
+    }
+
+    /// The most that a call with these arguments can cost; it is reserved before the call. None is free.
+    fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
+        let _ = arguments;
+        None
+    }
+
+    /// Acts. The first refusal is the reply.
+    fn call(&self, call: Call) -> impl Future<Output = Result<Filled<Success>, Refusal>> + Send;
+}
+
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Filled<Success>, Refusal>> + Send + 'a>>;
+
+/// [`Gate`] with its future boxed, so that a spell can choose at run time.
+trait Erased: Send + Sync {
+    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach>;
+    fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money>;
+    fn call(&self, call: Call) -> Answering<'_>;
+}
+
+impl<G: Gate> Erased for G {
+    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+        Gate::reaches(self, arguments)
+    }
+
+    fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
+        Gate::worst_cost(self, arguments)
+    }
+
+    fn call(&self, call: Call) -> Answering<'_> {
+        Box::pin(Gate::call(self, call))
+    }
+}
+
+/// Any gate, as a circle holds it. Cheap to clone. What a spell says about a gate is changed here; the gate itself
+/// stays as it was made.
+#[derive(Clone)]
+pub struct AnyGate {
+    promises: Promises,
+    gate: Arc<dyn Erased>,
+}
+
+impl fmt::Debug for AnyGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnyGate").field(&self.promises.name).finish()
+    }
+}
+
+impl<G: Gate> From<G> for AnyGate {
+    fn from(gate: G) -> Self {
+        Self { promises: gate.promises().clone(), gate: Arc::new(gate) }
+    }
+}
+
+impl AnyGate {
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    pub fn name(&self) -> &str {
+        &self.promises.name
+    }
+
+    /// The same gate with other labels, where its maker knows better than its kind.
+    #[must_use]
+    pub fn labelled(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.promises.labels = Labels::of(labels);
+        self
+    }
+
+    /// The same gate with its results kept out of the context.
+    #[must_use]
+    pub fn ephemeral(mut self, ephemeral: bool) -> Self {
+        self.promises.ephemeral = ephemeral;
+        self
+    }
+
+    /// The same gate with another description.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Self {
+        self.promises.description = description.into();
+        self
+    }
+
+    /// The same gate with another schema: what is shown, and what its arguments are checked against.
+    #[must_use]
+    pub fn parameters(mut self, parameters: Value) -> Self {
+        self.promises.parameters = parameters;
+        self
+    }
+
+    /// Under its own name, if it came under an older one.
+    pub(crate) fn canonical(mut self) -> Self {
+        if canonical_name(&self.promises.name) != self.promises.name {
+            self.promises.name = canonical_name(&self.promises.name).to_owned();
+        }
+        self
+    }
+
+    pub fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
+        self.gate.reaches(arguments)
+    }
+
+    pub fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
+        self.gate.worst_cost(arguments)
+    }
+}
+
+/// A gate's name as this house writes it: the older names of delegation mean the same gates.
+///
+/// ```
+/// # use cantrip_circle::gate::canonical_name;
+/// assert_eq!(canonical_name("call_entity_batch"), "call_agent_batch");
+/// assert_eq!(canonical_name("read"), "read");
+/// ```
+pub fn canonical_name(name: &str) -> &str {
+    match name {
+        "call_entity" => "call_agent",
+        "call_entity_batch" => "call_agent_batch",
+        name => name,
+    }
+}

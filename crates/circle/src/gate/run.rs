@@ -1,0 +1,170 @@
+//! From a checked call to its one reply.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use cantrip_reply::{Call as Guarding, Filled, Guard, Guarded, Refusal, Reply, ReplyBuilder, Success, Trace, codes};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use super::{AnyGate, Call, Effects, Entered, Identity, Purity};
+use crate::ward::Restriction;
+
+/// Why a call under way is ended from outside; it becomes that call's reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Halt {
+    /// A ward of the cast: its name and its limit, in words.
+    Ward { ward: String, limit: String },
+    /// A person, a signal, the parent.
+    Outside { actor: String, reason: String },
+}
+
+impl Halt {
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            Self::Ward { ward, limit } => codes::ward_reached(ward, limit).into(),
+            Self::Outside { actor, reason } => codes::ended_from_outside(actor, reason).into(),
+        }
+    }
+}
+
+/// Ends every call that holds its [`Stop`].
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    halt: watch::Sender<Option<Halt>>,
+}
+
+/// What a call looks at to learn that it is over.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    halt: watch::Receiver<Option<Halt>>,
+}
+
+impl Stopper {
+    pub fn new() -> (Self, Stop) {
+        let (sender, receiver) = watch::channel(None);
+        (Self { halt: sender }, Stop { halt: receiver })
+    }
+
+    /// The first one counts.
+    pub fn stop(&self, halt: Halt) {
+        self.halt.send_if_modified(|said| {
+            let first = said.is_none();
+            said.get_or_insert(halt);
+            first
+        });
+    }
+}
+
+impl Stop {
+    /// One that never comes.
+    pub fn never() -> Self {
+        let (_, receiver) = watch::channel(None);
+        Self { halt: receiver }
+    }
+
+    /// What was said, if it was.
+    pub fn halted(&self) -> Option<Halt> {
+        self.halt.borrow().clone()
+    }
+
+    /// Returns when it is said, and never if nobody is left who could.
+    pub async fn stopped(&mut self) -> Halt {
+        let said = match self.halt.wait_for(Option::is_some).await {
+            Ok(said) => said.clone(),
+            Err(_) => None,
+        };
+        match said {
+            Some(halt) => halt,
+            None => pending().await,
+        }
+    }
+}
+
+/// What came of a call that ran.
+#[derive(Debug)]
+#[must_use = "a reply is the outcome of a call: return it"]
+pub struct Executed {
+    pub guarded: Guarded,
+    pub entered: Entered,
+}
+
+/// A call as the circle hands it to the wrapper.
+pub(crate) struct Crossing {
+    pub(crate) gate: AnyGate,
+    pub(crate) arguments: Map<String, Value>,
+    pub(crate) restrict: Arc<Restriction>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) idempotency_key: Option<String>,
+}
+
+impl Crossing {
+    /// Runs the gate inside the wrapper: a gate that only reads is cancelled with its caller, any other runs on.
+    pub(crate) async fn run(self, guard: &Guard, trace: &Trace, stop: Stop) -> Executed {
+        let effects = Effects::default();
+        let noted = effects.clone();
+        let promises = self.gate.promises().clone();
+        let guarding = guarding(trace, &promises.name, self.identity.as_ref());
+        let guarding = guarding.bytes_max(promises.result_bytes_max);
+        let guarding = match promises.time_max.filter(|_| !promises.brief) {
+            Some(limit) => guarding.time_max(limit),
+            None => guarding,
+        };
+        let tool = move |rb: ReplyBuilder| async move {
+            let Self { gate, arguments, restrict, identity, idempotency_key } = self;
+            let trace = rb.trace();
+            let call = Call { arguments, identity, idempotency_key, restrict, effects, trace };
+            let answered = match (stop.halted(), promises.brief) {
+                (Some(halt), _) => Err(halt.refusal()),
+                (None, true) => gate.gate.call(call).await,
+                (None, false) => until(stop, gate.gate.call(call)).await,
+            };
+            reply(rb, answered)
+        };
+        let guarded = match promises.purity {
+            Purity::ReadOnly | Purity::Pure => guard.call(guarding, tool).await,
+            Purity::Effects | Purity::Idempotent => guard.call_with_effects(guarding, tool).await,
+        };
+        Executed { guarded, entered: noted.entered() }
+    }
+}
+
+/// The wrapper's view of a call.
+pub(crate) fn guarding(trace: &Trace, name: &str, identity: Option<&Identity>) -> Guarding {
+    let guarding = Guarding::gate(trace, name);
+    match identity {
+        None => guarding,
+        Some(identity) => {
+            let guarding = guarding.run(identity.run_id).turn(identity.turn_id);
+            match &identity.tool_call_id {
+                Some(id) => guarding.tool_call_id(id),
+                None => guarding,
+            }
+        }
+    }
+}
+
+pub(crate) fn reply(rb: ReplyBuilder, answered: Result<Filled<Success>, Refusal>) -> Reply {
+    match answered {
+        Ok(filled) => rb.success(filled),
+        Err(refusal) => rb.refuse(refusal),
+    }
+}
+
+async fn until<T>(mut stop: Stop, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    tokio::select! { biased;
+        answered = work => answered,
+        halt = stop.stopped() => Err(halt.refusal()),
+    }
+}
+
+/// The reply of a call that was refused before its gate was entered.
+pub async fn refuse(
+    guard: &Guard,
+    trace: &Trace,
+    gate: &str,
+    identity: Option<&Identity>,
+    refusal: Refusal,
+) -> Guarded {
+    guard.call(guarding(trace, gate, identity), |rb| async { rb.refuse(refusal) }).await
+}

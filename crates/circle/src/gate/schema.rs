@@ -1,0 +1,139 @@
+//! Do these arguments fit?
+//!
+//! A schema is compiled once, when the circle is built; one that cannot be compiled, or that points outside of itself,
+//! is a fault of the build and never of a call. Patterns run on an engine that needs linear time: whoever writes an
+//! argument must not be able to make checking it take for ever.
+
+use std::fmt;
+
+use cantrip_reply::{Refusal, codes};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+
+use crate::arguments::Property;
+use crate::limits::{SCHEMA_REFS_MAX, VIOLATIONS_MAX};
+
+/// A compiled JSON Schema.
+pub struct Schema {
+    written: Value,
+    validator: Validator,
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Schema").field(&self.written).finish()
+    }
+}
+
+/// Why a schema cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaFault {
+    /// Where in the schema, and what.
+    #[error("at {path:?}: {detail}")]
+    Uncompilable { path: String, detail: String },
+    #[error("the arguments of a gate are an object, so its schema must say type: object")]
+    NotAnObject,
+}
+
+/// One thing that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Violation {
+    /// A JSON Pointer into what was checked.
+    pub path: String,
+    pub rule: String,
+}
+
+impl Schema {
+    /// Compiles any schema. It may refer to itself, and to nothing else.
+    pub fn compile(written: Value) -> Result<Self, SchemaFault> {
+        let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
+        match options.build(&written) {
+            Ok(validator) => Ok(Self { written, validator }),
+            Err(fault) => Err(SchemaFault::Uncompilable {
+                path: fault.instance_path().to_string(),
+                detail: fault.masked().to_string(),
+            }),
+        }
+    }
+
+    /// Compiles the schema of a gate's arguments.
+    pub fn of_arguments(written: Value) -> Result<Self, SchemaFault> {
+        match written.get("type").and_then(Value::as_str) {
+            Some("object") => Self::compile(written),
+            Some(_) | None => Err(SchemaFault::NotAnObject),
+        }
+    }
+
+    pub fn written(&self) -> &Value {
+        &self.written
+    }
+
+    /// Its properties in declared order.
+    pub fn properties(&self) -> Vec<Property> {
+        let declared = self.written.get("properties").and_then(Value::as_object);
+        let property = |(name, schema): (&String, &Value)| {
+            Property::new(name, admits_object(schema, &self.written, SCHEMA_REFS_MAX))
+        };
+        declared.into_iter().flatten().map(property).collect()
+    }
+
+    /// What does not fit, what is missing first.
+    pub fn violations(&self, value: &Value) -> Vec<Violation> {
+        // Most calls fit, and that is found without making a list.
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        let errors = self.validator.iter_errors(value).take(VIOLATIONS_MAX).map(|error| violation(&error));
+        let (missing, other): (Vec<_>, Vec<_>) = errors.partition(|(missing, _)| *missing);
+        missing.into_iter().chain(other).map(|(_, violation)| violation).collect()
+    }
+
+    /// Refuses arguments that do not fit, with the place of the first fault.
+    pub fn check(&self, gate: &str, arguments: &Value) -> Result<(), Refusal> {
+        match self.violations(arguments).into_iter().next() {
+            None => Ok(()),
+            Some(Violation { path, rule }) => Err(codes::schema(format!("arguments of {gate}"), path, rule).into()),
+        }
+    }
+}
+
+/// The fault, and whether it is an absence. What was written is not repeated: it may be long, or secret.
+fn violation(error: &ValidationError<'_>) -> (bool, Violation) {
+    let path = error.instance_path().to_string();
+    if let ValidationErrorKind::Required { property } = error.kind() {
+        let name = property.as_str().unwrap_or_default().replace('~', "~0").replace('/', "~1");
+        return (true, Violation { path: format!("{path}/{name}"), rule: "missing required argument".to_owned() });
+    }
+    (false, Violation { path, rule: error.masked().to_string() })
+}
+
+/// Whether a value of this schema may be an object. In doubt it may: then an object is not taken for named arguments
+/// unless its keys say so.
+fn admits_object(schema: &Value, root: &Value, refs_left: usize) -> bool {
+    let Value::Object(schema) = schema else { return schema != &Value::Bool(false) };
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        return match (target, refs_left) {
+            (Some(target), 1..) => admits_object(target, root, refs_left - 1),
+            (Some(_), 0) | (None, _) => true,
+        };
+    }
+    for several in ["anyOf", "oneOf"] {
+        if let Some(Value::Array(options)) = schema.get(several) {
+            return options.iter().any(|option| admits_object(option, root, refs_left));
+        }
+    }
+    if let Some(Value::Array(values)) = schema.get("enum") {
+        return values.iter().any(Value::is_object);
+    }
+    if let Some(value) = schema.get("const") {
+        return value.is_object();
+    }
+    match schema.get("type") {
+        None => true,
+        Some(Value::String(only)) => only == "object",
+        Some(Value::Array(several)) => several.iter().any(|one| one == "object"),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => true,
+    }
+}

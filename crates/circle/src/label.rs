@@ -1,0 +1,123 @@
+//! Which dangers does a gate bring in?
+//!
+//! Each is harmless alone. Together, private data, content that a stranger wrote and a way out are how data is stolen:
+//! the stranger's text tells the entity to send what it has read. So the three are counted, per gate when a circle is
+//! built and per entity while it runs; a page of good advice was the alternative, and nobody's code reads it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// One of the three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Label {
+    /// It reads what is not public.
+    PrivateData,
+    /// It brings in text that a stranger may have written.
+    UntrustedContent,
+    /// It can carry something out.
+    ExternalComm,
+}
+
+impl Label {
+    pub const ALL: [Self; 3] = [Self::PrivateData, Self::UntrustedContent, Self::ExternalComm];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PrivateData => "private_data",
+            Self::UntrustedContent => "untrusted_content",
+            Self::ExternalComm => "external_comm",
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is no label.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of private_data, untrusted_content, external_comm")]
+pub struct LabelFault(String);
+
+impl FromStr for Label {
+    type Err = LabelFault;
+
+    fn from_str(name: &str) -> Result<Self, LabelFault> {
+        let found = Self::ALL.into_iter().find(|label| label.as_str() == name);
+        found.ok_or_else(|| LabelFault(name.chars().take(64).collect()))
+    }
+}
+
+/// A set of labels, written as a list in a fixed order.
+///
+/// ```
+/// # use cantrip_circle::{Label, Labels};
+/// let mut touched = Labels::of([Label::PrivateData]);
+/// touched.take(&Labels::of([Label::UntrustedContent]));
+/// assert!(!touched.is_trifecta());
+/// assert!(touched.with(&Labels::of([Label::ExternalComm])).is_trifecta());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(BTreeSet<Label>);
+
+impl Labels {
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// All three: what a gate from outside carries until it is told otherwise.
+    pub fn all() -> Self {
+        Self::of(Label::ALL)
+    }
+
+    pub fn of(labels: impl IntoIterator<Item = Label>) -> Self {
+        Self(labels.into_iter().collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn contains(&self, label: Label) -> bool {
+        self.0.contains(&label)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Label> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        Self(self.0.union(&other.0).copied().collect())
+    }
+
+    /// Adds what `other` holds; nothing is ever taken away.
+    pub fn take(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+
+    /// Whether all three are there.
+    pub fn is_trifecta(&self) -> bool {
+        Label::ALL.into_iter().all(|label| self.contains(label))
+    }
+
+    /// Whether a call with `labels` would complete the three for an entity that has touched these. A call without
+    /// labels completes nothing, whatever was touched.
+    pub fn completed_by(&self, labels: &Self) -> bool {
+        !labels.is_empty() && self.with(labels).is_trifecta()
+    }
+}
+
+impl FromIterator<Label> for Labels {
+    fn from_iter<I: IntoIterator<Item = Label>>(labels: I) -> Self {
+        Self::of(labels)
+    }
+}

@@ -1,0 +1,29 @@
+//! The circle: gates, wards, mediums and their sandboxes.
+//!
+//! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of an
+//! entity goes through [`Circle::decide`], which refuses it, asks for a person, or says what is to be carried out; gates
+//! run only through the [`Permit`] that comes of it, and delegation is an effect that the loop carries out. The rules by
+//! which the arguments of a call in code become a gate's arguments are in [`arguments`]. Nothing here knows a model or a
+//! store.
+
+pub mod arguments;
+pub mod gate;
+pub mod limits;
+pub mod medium;
+pub mod stretch;
+pub mod ward;
+
+mod circle;
+mod decide;
+mod definition;
+mod delegation;
+mod label;
+
+pub use circle::{Builder, Circle, CircleFault, Delegates};
+pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing};
+pub use definition::Definition;
+pub use delegation::{Child, Delegation, SystemPrompt};
+pub use gate::{AnyGate, Gate};
+pub use label::{Label, LabelFault, Labels};
+pub use medium::{Medium, MediumKind};
+pub use ward::Wards;

@@ -1,0 +1,95 @@
+//! The bounds of this room; the defaults of the medium's wards are among them.
+
+cantrip_canon::limits! {
+    /// The longest program a code medium takes; a longer one is refused before it is read.
+    PROGRAM_BYTES_MAX: usize = 256 << 10, "bytes";
+    /// Heap of one sandbox. Passing it is latched by the allocator and stops the program, whatever the program catches.
+    HEAP_BYTES: usize = 64 << 20, "bytes";
+    /// What the allocator still grants in small pieces after the latch, so that the engine can stop in good order.
+    HEAP_SLACK_BYTES: usize = 16 << 20, "bytes";
+    /// The largest piece that is granted out of the slack.
+    HEAP_SLACK_PIECE_BYTES: usize = 64 << 10, "bytes";
+    /// Processor time of one program; the program is stopped there and the sandbox goes back to where it was before.
+    CPU_MS: u64 = 5_000, "ms";
+    /// Wall time of one program, the time spent in gates not counted.
+    WALL_MS: u64 = 60_000, "ms";
+    /// Stack of the interpreter; recursion beyond it is an error inside the program.
+    STACK_BYTES: usize = 512 << 10, "bytes";
+    /// The largest stack a ward may ask for.
+    STACK_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// What a sandbox's stack has beyond the interpreter's, for host functions called at its deepest point.
+    STACK_SPARE_BYTES: usize = 256 << 10, "bytes";
+    /// Stack for reading a program; the engine has accepted it by then, so its nesting is bounded.
+    READING_STACK_BYTES: usize = 64 << 20, "bytes";
+    /// Stacks a sandbox thread keeps for the next programs; more are given back.
+    STACKS_KEPT: usize = 16, "stacks";
+    /// Output of one program that is shown; the rest is cut and counted.
+    OUTPUT_SHOWN_BYTES: usize = 16 << 10, "bytes";
+    /// Output at which a program is stopped.
+    OUTPUT_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// Text of one error's name or message.
+    ERROR_TEXT_BYTES_MAX: usize = 2 << 10, "bytes";
+    /// Nesting of a gate's arguments.
+    ARGUMENT_DEPTH_MAX: usize = 64, "levels";
+    /// Size of a gate's arguments as JSON; one shared string can stand in them a thousand times.
+    ARGUMENT_BYTES_MAX: usize = 4 << 20, "bytes";
+    /// How long a program runs before others of its thread get their turn.
+    SLICE_MS: u64 = 5, "ms";
+    /// A thread that has been in one slice for longer gets no new sandboxes: one native call can overshoot.
+    SLICE_MS_MAX: u64 = 250, "ms";
+    /// Processor time of rebuilding one sandbox; beyond it the environment is lost.
+    REBUILD_CPU_MS: u64 = 10_000, "ms";
+    /// Sandbox threads of one host.
+    THREADS_MAX: usize = 64, "threads";
+    /// Levels of children below an entity unless `max_depth` says otherwise.
+    DEPTH: u64 = 1, "levels";
+    /// Gate calls of one utterance unless `max_gate_calls` says otherwise; one more is denied.
+    GATE_CALLS: u64 = 200, "calls";
+    /// Equal groups in a row, and alternations of two, that the ward `loop_detected` counts to unless told otherwise.
+    LOOP_REPEATS: u64 = 3, "times";
+    /// Calls of read-only gates that run at once.
+    TOGETHER_MAX: usize = 8, "calls";
+    /// Children of one batch.
+    BATCH_REQUESTS_MAX: usize = 50, "requests";
+    /// The context handed to a child, as JSON.
+    CONTEXT_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// What one answer of the gate `context` shows.
+    CONTEXT_SHOWN_BYTES: usize = 64 << 10, "bytes";
+    /// A path as an entity may write it.
+    PATH_BYTES_MAX: usize = 4 << 10, "bytes";
+    /// Links that one path may lead through.
+    PATH_LINKS_MAX: usize = 32, "links";
+    /// A file that a gate reads or writes whole.
+    FILE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// Text that one `read` gives; for more, lines are chosen. It has to fit a gate's result with its escapes.
+    READ_BYTES_MAX: usize = 120 << 10, "bytes";
+    /// Entries that one `list` shows; the rest is counted.
+    LIST_ENTRIES_MAX: usize = 1_000, "entries";
+    /// Entries that one `list` or `search` looks at.
+    WALK_ENTRIES_MAX: usize = 100_000, "entries";
+    /// Folders inside folders that are looked into.
+    WALK_DEPTH_MAX: usize = 64, "levels";
+    /// Matches that one `search` shows unless it asks for fewer or more.
+    SEARCH_MATCHES: usize = 100, "matches";
+    /// Matches that one `search` can ask for.
+    SEARCH_MATCHES_MAX: usize = 500, "matches";
+    /// What is shown of a line that matches.
+    SEARCH_LINE_CHARS: usize = 200, "characters";
+    /// A pattern to search for.
+    PATTERN_BYTES_MAX: usize = 4 << 10, "bytes";
+    /// A pattern once it is compiled: a short one can say a great deal.
+    PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20, "bytes";
+    /// Names that are offered when a gate is not there.
+    NEAREST_MAX: usize = 3, "names";
+    /// A gate's name; providers take no longer one.
+    GATE_NAME_BYTES_MAX: usize = 64, "bytes";
+    /// References that are followed to see whether a property may be an object.
+    SCHEMA_REFS_MAX: usize = 16, "references";
+    /// Faults of one answer that are listed; the first is in the message.
+    VIOLATIONS_MAX: usize = 16, "faults";
+}
+
+const _: () = assert!(OUTPUT_SHOWN_BYTES <= OUTPUT_BYTES_MAX && SLICE_MS < SLICE_MS_MAX && SLICE_MS_MAX < CPU_MS);
+const _: () = assert!(STACK_BYTES <= STACK_BYTES_MAX && HEAP_SLACK_PIECE_BYTES < HEAP_SLACK_BYTES);
+const _: () = assert!(READ_BYTES_MAX <= cantrip_reply::limits::GATE_RESULT_BYTES_MAX && READ_BYTES_MAX <= FILE_BYTES_MAX);
+const _: () = assert!(FILE_BYTES_MAX <= cantrip_loom::limits::BODY_BYTES_MAX && SEARCH_MATCHES <= SEARCH_MATCHES_MAX);

@@ -1,0 +1,265 @@
+//! The medium: what an utterance is made of, and where it acts.
+//!
+//! A medium has four duties: it presents the circle to a crystal, executes what an utterance asks for, makes an
+//! observation of what came of it, and keeps entities apart. In a conversation an utterance is a list of gate calls. In
+//! code it is a program that runs in a sandbox and calls gates as functions: it starts, stops at each call and goes on
+//! with the answer, so every call takes the same road as in a conversation. A medium that ran its gates itself was
+//! rejected: wards, journal and money would each need a second door.
+
+use std::fmt;
+use std::pin::Pin;
+use std::str::FromStr;
+
+use cantrip_canon::Timestamp;
+use cantrip_loom::{GateCall, Mode, Output};
+use cantrip_reply::{Refusal, Thrown};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::arguments;
+use crate::{Circle, Definition, Label, Labels};
+
+/// Which medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MediumKind {
+    #[default]
+    Conversation,
+    Javascript,
+    Python,
+    Shell,
+    Browser,
+    Human,
+}
+
+impl MediumKind {
+    pub const ALL: [Self; 6] =
+        [Self::Conversation, Self::Javascript, Self::Python, Self::Shell, Self::Browser, Self::Human];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Conversation => "conversation",
+            Self::Javascript => "javascript",
+            Self::Python => "python",
+            Self::Shell => "shell",
+            Self::Browser => "browser",
+            Self::Human => "human",
+        }
+    }
+
+    /// Whether the crystal writes programs and gates are functions in them.
+    pub const fn is_code(self) -> bool {
+        match self {
+            Self::Javascript | Self::Python => true,
+            Self::Conversation | Self::Shell | Self::Browser | Self::Human => false,
+        }
+    }
+
+    /// The dangers that the medium itself brings in; a shell's network is said where it is let in.
+    pub fn labels(self) -> Labels {
+        match self {
+            Self::Browser => Labels::of([Label::UntrustedContent, Label::ExternalComm]),
+            Self::Conversation | Self::Javascript | Self::Python | Self::Shell | Self::Human => Labels::none(),
+        }
+    }
+}
+
+impl fmt::Display for MediumKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is no medium.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no medium: conversation, javascript, python, shell, browser or human")]
+pub struct MediumFault(String);
+
+impl FromStr for MediumKind {
+    type Err = MediumFault;
+
+    fn from_str(name: &str) -> Result<Self, MediumFault> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        found.ok_or_else(|| MediumFault(name.chars().take(64).collect()))
+    }
+}
+
+/// What a crystal is shown, the same on every request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Presentation {
+    /// In stable order.
+    pub tools: Vec<Definition>,
+    /// The capabilities in words, for a crystal that is offered no tools.
+    pub text: Option<String>,
+}
+
+/// What one call of an utterance asks for.
+#[derive(Debug)]
+pub enum Taken {
+    /// A gate, with the arguments as they came.
+    Gate(Value),
+    /// A program to be run.
+    Program(String),
+    Refused(Refusal),
+}
+
+/// What an entity's sandbox is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Isolation {
+    /// Where its random numbers begin.
+    pub seed: u64,
+    /// The variable `context`.
+    pub context: Option<Value>,
+}
+
+/// Where an entity acts.
+///
+/// One value serves every entity of a process; what an entity changes is in its [`Sandbox`]. Nothing here executes a
+/// gate.
+pub trait Medium: Send + Sync + 'static {
+    fn kind(&self) -> MediumKind;
+
+    /// Presents: the tools a crystal is offered. A pure function of the circle and the mode.
+    fn present(&self, circle: &Circle, mode: Mode) -> Presentation;
+
+    /// Executes: what a call of the utterance asks for.
+    fn take(&self, circle: &Circle, call: &GateCall) -> Taken;
+
+    /// Observes: how the output of a program reads. A pure function.
+    fn observe(&self, program: &str, output: &Output) -> String {
+        observed(program, output)
+    }
+
+    /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
+    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
+}
+
+/// A future that may be sent, of something that lives as long as it must.
+pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A sandbox at rest.
+///
+/// Each state is a value of its own, so an answer cannot reach a sandbox that waits for none and a second program cannot
+/// begin inside the first. Dropping any of them, or a future of theirs, frees the sandbox; whatever program was in it
+/// runs no further.
+pub trait Sandbox: Send + fmt::Debug {
+    /// Runs a program until it calls a gate or ends.
+    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>>;
+}
+
+/// A program that waits for the answer to a call.
+pub trait Paused: Send + fmt::Debug {
+    fn call(&self) -> &ProgramCall;
+
+    /// Answers at this reading of the clock, and runs the program on.
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>>;
+
+    /// Ends the program here; what it printed so far is its output.
+    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>>;
+}
+
+/// A program, with the name its errors show and the reading of the clock it starts at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub name: String,
+    pub source: String,
+    pub now: Timestamp,
+}
+
+/// How far a program has come.
+#[derive(Debug)]
+pub enum Next {
+    Call(Box<dyn Paused>),
+    Finished(Finished),
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    pub output: Output,
+    /// For the next program; none if this one was rolled back and the sandbox has to be rebuilt without it.
+    pub sandbox: Option<Box<dyn Sandbox>>,
+}
+
+/// A call in a program: the arguments by name, or what is wrong with them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgramCall {
+    pub gate: String,
+    pub arguments: Result<Map<String, Value>, arguments::Fault>,
+}
+
+/// What a call in a program gets back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It returns this.
+    Value(Value),
+    /// It throws this.
+    Throw(Thrown),
+    /// The program stops where it stands: `done` was accepted, or a fork leaves it here. Nothing can catch that.
+    Stop,
+}
+
+/// The sandbox cannot go on, through no fault of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// There is no room for it now.
+    #[error("no sandbox can be started now")]
+    Overloaded,
+    /// It stopped; it can be rebuilt from the loom.
+    #[error("the sandbox stopped")]
+    Stopped,
+}
+
+/// Gates as tools: the medium without a sandbox.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conversation;
+
+impl Medium for Conversation {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Conversation
+    }
+
+    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+        Presentation { tools: circle.definitions(), text: None }
+    }
+
+    fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+        Taken::Gate(call.args.clone())
+    }
+
+    fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        Ok(None)
+    }
+}
+
+/// How a program's output reads: what it printed, then its value or its error, then notes.
+pub fn observed(program: &str, output: &Output) -> String {
+    let mut lines: Vec<String> =
+        output.environment_lost.iter().map(|lost| format!("[environment lost: {lost}]")).collect();
+    let before = lines.len();
+    lines.extend(output.console.iter().cloned());
+    if let Some(value) = &output.value {
+        lines.push(format!("=> {value}"));
+    }
+    if let Some(error) = &output.error {
+        let place = match (error.line, error.column) {
+            (Some(line), Some(column)) => format!(" ({program}:{line}:{column})"),
+            (Some(line), None) => format!(" ({program}:{line})"),
+            (None, _) => String::new(),
+        };
+        lines.push(format!("{}: {}{place}", error.name, error.message));
+    }
+    if lines.len() == before {
+        lines.push("(no output)".to_owned());
+    }
+    if let Some(limit) = &output.limit {
+        lines.push(format!("[stopped: limit {limit}]"));
+    }
+    if output.cut > 0 {
+        lines.push(format!("[{} bytes of output are not shown]", output.cut));
+    }
+    if output.rolled_back {
+        lines.push("[variables are as before this program; calls it made stand]".to_owned());
+    }
+    lines.join("\n")
+}

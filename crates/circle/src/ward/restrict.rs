@@ -1,0 +1,153 @@
+//! How far may a gate reach?
+//!
+//! A `restrict` ward lists what is allowed: paths, hosts, methods. Two of them do not merge into one list, because the
+//! intersection of two sets of patterns is no set of patterns; both are kept, and what a gate reaches for has to pass
+//! each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::{Map, Value, json};
+
+/// What a call reaches for, as far as its arguments say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// A path below the gate's root, to be read: as the entity wrote it, and without its detours.
+    Read { written: String, path: String },
+    /// A path below the gate's root, to be changed.
+    Write { written: String, path: String },
+    /// A host, with its port where the URL names one.
+    Host { host: String, port: Option<u16> },
+    /// An HTTP method.
+    Method(String),
+}
+
+/// Everything the `restrict` wards of a circle allow. The empty one allows all.
+#[derive(Debug, Clone, Default)]
+pub struct Restriction {
+    paths: BTreeMap<BTreeSet<String>, GlobSet>,
+    hosts: BTreeSet<BTreeSet<String>>,
+    /// In capital letters.
+    methods: Option<BTreeSet<String>>,
+}
+
+impl PartialEq for Restriction {
+    /// A compiled pattern follows from its text.
+    fn eq(&self, other: &Self) -> bool {
+        self.paths.keys().eq(other.paths.keys()) && self.hosts == other.hosts && self.methods == other.methods
+    }
+}
+
+impl Restriction {
+    /// Only these paths: each a pattern such as `data/*.csv`, and all that lies beneath what it names.
+    pub fn paths(patterns: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, globset::Error> {
+        let patterns: BTreeSet<String> = patterns.into_iter().map(Into::into).collect();
+        let mut set = GlobSetBuilder::new();
+        for pattern in &patterns {
+            let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
+            let base = pattern.strip_suffix("/**").unwrap_or(pattern);
+            for text in [pattern, base] {
+                set.add(GlobBuilder::new(text).literal_separator(true).build()?);
+            }
+        }
+        Ok(Self { paths: BTreeMap::from([(patterns, set.build()?)]), ..Self::default() })
+    }
+
+    /// Only these hosts: `example.com`, `*.example.com` for what lies below it, either with `:port`.
+    pub fn hosts(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let hosts = hosts.into_iter().map(|host| plain(host.as_ref())).collect();
+        Self { hosts: BTreeSet::from([hosts]), ..Self::default() }
+    }
+
+    /// Only these HTTP methods.
+    pub fn methods(methods: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let methods = methods.into_iter().map(|method| method.as_ref().to_ascii_uppercase()).collect();
+        Self { methods: Some(methods), ..Self::default() }
+    }
+
+    /// What both allow.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let methods = match (&self.methods, &other.methods) {
+            (Some(one), Some(two)) => Some(one.intersection(two).cloned().collect()),
+            (one, two) => one.clone().or_else(|| two.clone()),
+        };
+        let mut paths = self.paths.clone();
+        paths.extend(other.paths.iter().map(|(patterns, set)| (patterns.clone(), set.clone())));
+        Self { paths, hosts: self.hosts.union(&other.hosts).cloned().collect(), methods }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a path below a root is allowed: it, or a folder above it, is named by every list.
+    pub fn allows_path(&self, path: &str) -> bool {
+        let named = |set: &GlobSet| {
+            let mut ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
+            ends.push(path.len());
+            ends.into_iter().any(|end| set.is_match(&path[..end]))
+        };
+        self.paths.values().all(named)
+    }
+
+    pub fn allows_host(&self, host: &str, port: Option<u16>) -> bool {
+        self.hosts.iter().all(|list| list.iter().any(|pattern| host_fits(pattern, host, port)))
+    }
+
+    pub fn allows_method(&self, method: &str) -> bool {
+        let method = method.to_ascii_uppercase();
+        self.methods.as_ref().is_none_or(|methods| methods.contains(&method))
+    }
+
+    /// As records keep it; nothing if all is allowed. Several lists of one kind stand as a list of lists.
+    pub(super) fn to_value(&self) -> Option<Value> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut written = Map::new();
+        if !self.paths.is_empty() {
+            written.insert("paths".to_owned(), lists(self.paths.keys()));
+        }
+        if !self.hosts.is_empty() {
+            written.insert("hosts".to_owned(), lists(self.hosts.iter()));
+        }
+        if let Some(methods) = &self.methods {
+            written.insert("methods".to_owned(), json!(methods));
+        }
+        Some(Value::Object(written))
+    }
+}
+
+fn lists<'a>(lists: impl Iterator<Item = &'a BTreeSet<String>>) -> Value {
+    let lists: Vec<_> = lists.collect();
+    match lists.as_slice() {
+        [one] => json!(one),
+        several => json!(several),
+    }
+}
+
+/// A host without the differences that mean nothing.
+fn plain(host: &str) -> String {
+    host.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Whether a pattern of hosts names this one.
+pub(crate) fn host_fits(pattern: &str, host: &str, port: Option<u16>) -> bool {
+    let host = plain(host);
+    let (name, wanted) = match pattern.rsplit_once(':') {
+        // An IPv6 address has colons of its own and stands in brackets.
+        Some((name, digits)) if !pattern.ends_with(']') => match digits.parse::<u16>() {
+            Ok(wanted) => (name, Some(wanted)),
+            Err(_) => (pattern, None),
+        },
+        Some(_) | None => (pattern, None),
+    };
+    if wanted.is_some() && wanted != port {
+        return false;
+    }
+    match name.strip_prefix("*.") {
+        Some(above) => host.strip_suffix(above).is_some_and(|below| below.ends_with('.') && below.len() > 1),
+        None => host == plain(name),
+    }
+}
