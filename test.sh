@@ -29,7 +29,7 @@ step "format"
 cargo fmt --all --check
 
 step "lint"
-cargo clippy --workspace --all-targets --quiet -- -D warnings
+cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
 step "documentation builds without warnings"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
