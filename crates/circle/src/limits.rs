@@ -79,6 +79,24 @@ cantrip_canon::limits! {
     PATTERN_BYTES_MAX: usize = 4 << 10, "bytes";
     /// A pattern once it is compiled: a short one can say a great deal.
     PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20, "bytes";
+    /// How long a command gate may take unless told otherwise.
+    COMMAND_MS: u64 = 30_000, "ms";
+    /// What a command gate may print unless told otherwise; one that prints more is killed.
+    COMMAND_OUTPUT_BYTES_MAX: usize = 200 << 10, "bytes";
+    /// What is kept of a command's complaints.
+    COMMAND_ERROR_BYTES: usize = 4 << 10, "bytes";
+    /// How long one `fetch` may take, redirects included, unless told otherwise.
+    FETCH_MS: u64 = 30_000, "ms";
+    /// How long one connection of `fetch` may take to stand.
+    FETCH_CONNECT_MS: u64 = 10_000, "ms";
+    /// What `fetch` reads of an answer unless told otherwise; the rest is left, and that is told.
+    FETCH_BYTES: usize = 100 << 10, "bytes";
+    /// Redirects that one `fetch` follows.
+    FETCH_REDIRECTS_MAX: usize = 5, "redirects";
+    /// Headers that a `fetch` may send, and that it shows of an answer.
+    FETCH_HEADERS_MAX: usize = 64, "headers";
+    /// What is shown of one header.
+    FETCH_HEADER_BYTES: usize = 1 << 10, "bytes";
     /// Names that are offered when a gate is not there.
     NEAREST_MAX: usize = 3, "names";
     /// A gate's name; providers take no longer one.
@@ -91,5 +109,6 @@ cantrip_canon::limits! {
 
 const _: () = assert!(OUTPUT_SHOWN_BYTES <= OUTPUT_BYTES_MAX && SLICE_MS < SLICE_MS_MAX && SLICE_MS_MAX < CPU_MS);
 const _: () = assert!(STACK_BYTES <= STACK_BYTES_MAX && HEAP_SLACK_PIECE_BYTES < HEAP_SLACK_BYTES);
-const _: () = assert!(READ_BYTES_MAX <= cantrip_reply::limits::GATE_RESULT_BYTES_MAX && READ_BYTES_MAX <= FILE_BYTES_MAX);
+const _: () =
+    assert!(READ_BYTES_MAX <= cantrip_reply::limits::GATE_RESULT_BYTES_MAX && READ_BYTES_MAX <= FILE_BYTES_MAX);
 const _: () = assert!(FILE_BYTES_MAX <= cantrip_loom::limits::BODY_BYTES_MAX && SEARCH_MATCHES <= SEARCH_MATCHES_MAX);

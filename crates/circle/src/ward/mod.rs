@@ -16,6 +16,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 pub use parse::{WardFault, WardRule};
+pub(crate) use restrict::host_fits;
 pub use restrict::{Reach, Restriction};
 
 use crate::limits;

@@ -1,15 +1,23 @@
 //! The gates this house brings along.
 
 mod agent;
+mod command;
 mod context;
 mod done;
 mod echo;
+mod fetch;
 mod files;
+mod human;
+mod loom;
 
 pub use agent::{call_agent, call_agent_batch};
+pub use command::{Command, OnError};
 pub use context::context;
 pub use done::done;
 pub use echo::echo;
+pub use fetch::{Fetch, Resolver, SystemResolver};
 pub use files::{Root, RootFault, edit, list, read, search, write};
+pub use human::{Human, Question, Unanswered, ask_human};
+pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};
 
 pub(crate) use agent::request_parameters;

@@ -1,0 +1,141 @@
+//! Which addresses may be reached?
+//!
+//! Those of the public internet. What is refused is everything that only this machine, its network or its provider
+//! answers: an entity that can be told what to fetch by a page it has read must not become a way into them. The rule
+//! names what is allowed and not what is forbidden, so an address of a kind that nobody thought of is refused.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Why an address is refused; the words are those of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    Private,
+    Metadata,
+}
+
+impl Refused {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Private => "private_address",
+            Self::Metadata => "metadata_endpoint",
+        }
+    }
+}
+
+/// The addresses at which providers answer with a machine's own credentials.
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// Names of the same, which only some resolvers know.
+pub(super) fn refused_name(host: &str) -> Option<Refused> {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let metadata = matches!(host.as_str(), "metadata" | "metadata.google.internal" | "instance-data");
+    let private = host == "localhost" || host.ends_with(".localhost");
+    if metadata { Some(Refused::Metadata) } else { private.then_some(Refused::Private) }
+}
+
+pub(super) fn refused(address: IpAddr) -> Option<Refused> {
+    match address {
+        IpAddr::V4(address) => refused_v4(address),
+        IpAddr::V6(address) => refused_v6(address),
+    }
+}
+
+fn refused_v4(address: Ipv4Addr) -> Option<Refused> {
+    if METADATA_V4.contains(&address) {
+        return Some(Refused::Metadata);
+    }
+    let private = match address.octets() {
+        // This network, private, loopback, link-local, multicast, reserved and broadcast.
+        [0 | 10 | 127 | 224..=255, ..] | [169, 254, ..] | [192, 168, ..] => true,
+        [172, second, ..] => (16..=31).contains(&second),
+        // Shared between a provider's customers.
+        [100, second, ..] => (64..=127).contains(&second),
+        // Protocols, documentation, relays, benchmarks.
+        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
+        [_, _, _, _] => false,
+    };
+    private.then_some(Refused::Private)
+}
+
+fn refused_v6(address: Ipv6Addr) -> Option<Refused> {
+    if address == METADATA_V6 {
+        return Some(Refused::Metadata);
+    }
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let within = |high: u16, low: u16| {
+        let ([w, x], [y, z]) = (high.to_be_bytes(), low.to_be_bytes());
+        refused_v4(Ipv4Addr::new(w, x, y, z))
+    };
+    match [a, b, c, d, e, f] {
+        // An IPv4 address in other clothes: mapped, or translated at the edge of a network.
+        [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => within(g, h),
+        // The same through relays that anyone may run.
+        [0x2002, high, low, ..] => within(high, low).or(Some(Refused::Private)),
+        // Tunnels, documentation.
+        [0x2001, 0 | 0xdb8, ..] | [0x3fff, ..] => Some(Refused::Private),
+        // Global unicast.
+        [0x2000..=0x3fff, ..] => None,
+        [_, _, _, _, _, _] => Some(Refused::Private),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Refused, refused, refused_name};
+
+    #[test]
+    fn only_public_addresses_are_let_through() {
+        for address in ["1.1.1.1", "93.184.216.34", "172.15.0.1", "172.32.0.1", "100.63.0.1", "2606:4700::1111"] {
+            assert_eq!(refused(address.parse().expect("an address")), None, "{address}");
+        }
+        for address in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.0.1",
+            "100.64.0.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "240.0.0.1",
+            "192.0.2.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a00:1",
+            "2002:7f00:1::",
+            "2001:db8::1",
+            "2001::1",
+            "fec0::1",
+            "4000::1",
+        ] {
+            assert_eq!(refused(address.parse().expect("an address")), Some(Refused::Private), "{address}");
+        }
+        for address in
+            ["169.254.169.254", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
+        {
+            assert_eq!(refused(address.parse().expect("an address")), Some(Refused::Metadata), "{address}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_machine_and_of_its_provider_are_refused_before_anyone_is_asked() {
+        assert_eq!(refused_name("LOCALHOST."), Some(Refused::Private));
+        assert_eq!(refused_name("a.localhost"), Some(Refused::Private));
+        assert_eq!(refused_name("metadata.google.internal"), Some(Refused::Metadata));
+        assert_eq!(refused_name("example.com"), None);
+    }
+}

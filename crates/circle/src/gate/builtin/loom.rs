@@ -1,0 +1,93 @@
+//! `loom`: an entity reads its own thread, what was folded away included.
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::gate::function::{parameters, read};
+use crate::gate::{AnyGate, Call, Gate, Identity, Promises, Purity};
+
+/// What is to be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Passage {
+    /// A turn, by its number or its id, in full. Without it the turns are listed in short.
+    pub turn: Option<TurnName>,
+    /// The first turn to be listed, from 1.
+    #[schemars(range(min = 1))]
+    pub from: Option<u64>,
+    /// How many are listed at most.
+    #[schemars(range(min = 1))]
+    pub limit: Option<usize>,
+}
+
+/// A turn as an entity names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TurnName {
+    Number(u64),
+    Id(String),
+}
+
+impl std::fmt::Display for TurnName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Id(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Why nothing can be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// There is no such turn.
+    NotFound,
+    /// It is no turn of the entity's own path.
+    NotOwn,
+    /// The loom cannot be read now.
+    Failed { cause: String },
+}
+
+/// The own thread of whoever asks.
+///
+/// * It never shows a turn that is not on the asking entity's path.
+/// * A result of an ephemeral gate is shown in the first answer that reads it, and its placeholder in later ones.
+pub trait OwnThread: Send + Sync + 'static {
+    fn read(&self, of: &Identity, passage: Passage) -> impl Future<Output = Result<Value, Unreadable>> + Send;
+}
+
+/// A gate that reads through this.
+pub fn loom(thread: impl OwnThread) -> AnyGate {
+    let description = "Reads your own earlier turns: a list in short, or one turn in full.";
+    let promises = Promises::new("loom", description, parameters::<Passage>()).purity(Purity::ReadOnly);
+    AnyGate::from(LoomGate { promises, thread })
+}
+
+struct LoomGate<T> {
+    promises: Promises,
+    thread: T,
+}
+
+impl<T: OwnThread> Gate for LoomGate<T> {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+        let name = &self.promises.name;
+        let passage: Passage = read(name, call.arguments)?;
+        let what = passage.turn.as_ref().map_or_else(|| "the own thread".to_owned(), |turn| format!("turn {turn}"));
+        let asked = passage.turn.as_ref().map(ToString::to_string).unwrap_or_default();
+        let Some(identity) = &call.identity else {
+            return Err(codes::target_unusable(name, "there is no thread to read").into());
+        };
+        match self.thread.read(identity, passage).await {
+            Ok(shown) => Ok(codes::read(what).value(shown)),
+            Err(Unreadable::NotFound) => Err(codes::not_found("turn", asked).into()),
+            Err(Unreadable::NotOwn) => Err(codes::read_refused(what, name, "not_own").into()),
+            Err(Unreadable::Failed { cause }) => Err(codes::gate_failed(name, cause).into()),
+        }
+    }
+}
