@@ -149,6 +149,7 @@ cases! { $
         a_cast_may_go_on_under_an_earlier_intent,
         runs_say_where_they_stand,
         a_failed_run_is_reopened_by_its_next_record,
+        an_entity_whose_run_failed_can_be_cast_again,
         an_unambiguous_beginning_names_its_thing,
         lists_come_in_pages,
         settled_calls_read_in_call_order,

@@ -1,11 +1,13 @@
 //! What leaves a loom: turns, the whole journal, chats and trajectories, one JSON object a line.
 //!
-//! Redaction is on unless someone turns it off by name: an export is made to be passed on. Only the journal can be taken
-//! in again as it was, and only if it was not redacted, since its hashes are over what was said.
+//! Redaction is on unless someone turns it off by name: an export is made to be passed on. Turns can be taken in, ours
+//! or another's, as far as they say what happened; only the journal can be taken in as it was, and only if it was not
+//! redacted, since its hashes are over what was said.
 
 mod import;
 mod journal;
 mod lines;
+mod turns;
 
 use cantrip_canon::{LoomId, Redactor};
 use futures_util::StreamExt;
@@ -15,6 +17,7 @@ use serde_json::Value;
 use crate::{Error, Journal, Loom};
 
 pub use import::{Imported, import_journal};
+pub use turns::import_turns;
 
 /// What an export holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

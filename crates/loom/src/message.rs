@@ -169,7 +169,8 @@ impl Utterance {
             return self.content.clone().unwrap_or_default();
         }
         let calls = json::to_value(&self.calls).and_then(|calls| json::canonical(&calls));
-        calls.expect("what was read from a record, or is about to be written to one, has a canonical form")
+        // What has no canonical form is never recorded, but may be looked at before that is found out.
+        calls.unwrap_or_else(|_| self.calls.iter().map(|call| format!("{}({})", call.gate, call.args)).collect())
     }
 
     /// The code, if the one call asks to run some.

@@ -39,6 +39,11 @@ impl Draft {
     fn made(at: Timestamp, event: Event, opening: Option<Opening>) -> Result<Self, Error> {
         let payload = event.payload(opening.as_ref())?;
         fits(&payload)?;
+        let mut event = event;
+        if let Event::Other { kind, .. } = &event {
+            // It may bear the name of a kind that has a type by now; then it has to fit it.
+            event = Event::read(&Kind::named(kind), &payload, opening.is_some())?.0;
+        }
         Ok(Self { at, kind: event.kind(), payload: payload.into(), event, opening, epoch: None })
     }
 

@@ -13,9 +13,10 @@ const NUDGE: &str = "Continue. Call done with your answer when the task is finis
 
 /// The text of a gate's result: a string as it is, anything else as canonical JSON, cut to what is shown.
 pub fn result_text(result: &Value) -> String {
-    let text = match result {
-        Value::String(text) => text.clone(),
-        other => json::canonical(other).expect("what was read from a record has a canonical form"),
+    let text = match result.as_str() {
+        Some(text) => text.to_owned(),
+        // What has no canonical form is never recorded, but may be looked at before that is found out.
+        None => json::canonical(result).unwrap_or_else(|_| result.to_string()),
     };
     if text.len() <= RESULT_SHOWN_BYTES_MAX {
         return text;

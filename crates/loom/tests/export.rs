@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use cantrip_loom::conformance::{Episode, Weaver, closed, settled, started, utterance};
-use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal};
+use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal, import_turns};
 use cantrip_loom::{
     Actor, CallId, Closing, EndedBy, Ending, Environment, Error, Fork, Held, Journal, Jsonl, Loom, Memory, Origin,
     Output, Page, ProgramError, Reward, Spawn, Step, TruncationReason, Work,
@@ -289,5 +289,90 @@ async fn a_loom_opened_again_exports_what_it_exported_before() {
             all.extend(export(&loom, id, format, Redaction::Off).try_collect::<Vec<_>>().await.unwrap());
         }
         assert_eq!(all, before);
+    }
+}
+
+/// A line without what an import cannot know: how the cantrip was built.
+fn without_cantrip(line: &str) -> Value {
+    let mut line: Value = serde_json::from_str(line).unwrap();
+    line["cantrip_id"].take();
+    line
+}
+
+#[tokio::test]
+async fn turns_taken_in_elsewhere_are_the_same_turns() {
+    let source = Memory::new();
+    let mut weaver = Weaver::new(&source);
+    weave(&mut weaver).await;
+    let turns = lines(&source, &weaver, Format::Turns, Redaction::Off).await;
+    let target = Memory::new();
+    let taken = import_turns(&target, weaver.loom, &turns).await.unwrap();
+    assert_eq!(taken.runs, 3);
+    let there: Vec<String> = export(&target, weaver.loom, Format::Turns, Redaction::Off).try_collect().await.unwrap();
+    assert_eq!(there.len(), turns.len());
+    for (there, here) in there.iter().zip(&turns) {
+        assert_eq!(without_cantrip(there), without_cantrip(here));
+    }
+    assert_eq!(import_turns(&target, weaver.loom, &turns).await.unwrap().runs, 3);
+    let again: Vec<String> = export(&target, weaver.loom, Format::Turns, Redaction::Off).try_collect().await.unwrap();
+    assert_eq!(again, there);
+}
+
+/// A line as another implementation writes it.
+fn foreign(id: &str, parent: Option<&str>, entity: &str, sequence: u64) -> Value {
+    json!({
+        "id": id, "parent_id": parent, "cantrip_id": "c-1", "entity_id": entity, "sequence": sequence,
+        "utterance": format!("look at {id}"), "observation": "seen",
+        "gate_calls": [], "reward": 0.5, "terminated": false, "truncated": false,
+        "metadata": {
+            "tokens_prompt": 10, "tokens_completion": 2, "tokens_cached": 0, "duration_ms": 5,
+            "timestamp": "2026-02-19T02:00:00.000Z",
+        },
+    })
+}
+
+#[tokio::test]
+async fn turns_of_another_implementation_are_taken_in_with_ids_of_their_own() {
+    let target = Memory::new();
+    let weaver = Weaver::new(&target);
+    let mut last = foreign("t3", Some("t2"), "e1", 3);
+    last["gate_calls"] = json!([{"gate": "done", "args": {"answer": 3}, "result": 3, "is_error": false}]);
+    last["terminated"] = json!(true);
+    let written = [
+        foreign("t1", None, "e1", 1),
+        foreign("t2", Some("t1"), "e1", 2),
+        foreign("k1", Some("t2"), "child", 1),
+        last,
+        foreign("f1", Some("t2"), "fork", 3),
+    ];
+    let lines: Vec<String> = written.iter().map(Value::to_string).collect();
+    import_turns(&target, weaver.loom, &lines).await.unwrap();
+    let turns = values(&target, &weaver, Format::Turns).await;
+    let said: Vec<&str> = turns.iter().map(|turn| turn["utterance"].as_str().unwrap()).collect();
+    assert_eq!(said, ["look at t1", "look at t2", "look at k1", "look at t3", "look at f1"]);
+    assert_eq!(turns[0]["observation"], "seen");
+    assert_eq!(turns[3]["gate_calls"][0]["args"], json!({"answer": 3}));
+    assert_eq!(turns[3]["terminated"], true);
+    for child in [2, 3, 4] {
+        assert_eq!(turns[child]["parent_id"], turns[1]["id"]);
+    }
+    assert_eq!(turns[0]["reward"], 0.5);
+    assert_eq!(loom_leaves(&target, &weaver).await, 3);
+}
+
+async fn loom_leaves(store: &Memory, weaver: &Weaver<'_, Memory>) -> usize {
+    store.leaves(weaver.loom, Page::FIRST).await.unwrap().items.len()
+}
+
+#[tokio::test]
+async fn a_line_that_is_no_turn_is_named() {
+    let target = Memory::new();
+    let loom = Weaver::new(&target).loom;
+    let good = foreign("t1", None, "e1", 1).to_string();
+    let orphan = foreign("t2", Some("nowhere"), "e2", 1).to_string();
+    let skipped = foreign("t9", Some("t1"), "e1", 9).to_string();
+    for bad in ["", "{}", "[1]", "{\"id\": 1, \"id\": 2}", &orphan, &skipped] {
+        let answer = import_turns(&target, loom, [good.as_str(), bad]).await;
+        assert!(matches!(answer, Err(Error::Import { line: 2, .. })), "{bad}: {answer:?}");
     }
 }

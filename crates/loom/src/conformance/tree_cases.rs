@@ -407,6 +407,28 @@ pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subj
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
 }
 
+pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let first = weaver.plain(&mut episode).await;
+    let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
+    let (open, error) =
+        (opened.turn_id, Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".into() });
+    let step = Step::holds(weaver.step_id(), episode.lease.clone())
+        .record(weaver.draft(opened))
+        .record(weaver.draft(Failed { error }));
+    weaver.commit(step).await;
+    let intent = weaver.intent("again");
+    let mut second = weaver.send(&episode, intent).await;
+    let turn = weaver.done(&mut second, json!(1)).await;
+    assert_eq!(ids(store, turn).await, [first, turn]);
+    assert!(matches!(store.turn(open).await, Err(Error::NotFound { .. })));
+    let late = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(closed(open, Closing::Open)));
+    let answer = store.append(late).await;
+    assert!(matches!(answer, Err(Error::Incoherent { .. })), "{answer:?}");
+}
+
 pub(super) async fn an_unambiguous_beginning_names_its_thing<S: Subject>(subject: S) {
     let store = subject.store();
     let mut weaver = Weaver::new(store);

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cantrip_canon::limits::JSON_INTEGER_MAX;
 use cantrip_canon::{Hash, RunId};
 
 use super::journal::{BodyLine, Encoding, FORMAT, Heading, RecordLine, VERSION};
@@ -46,7 +47,7 @@ pub async fn import_journal<J: Journal>(
     Ok(import.taken)
 }
 
-fn refuse(line: u64, fault: impl Into<String>) -> Error {
+pub(super) fn refuse(line: u64, fault: impl Into<String>) -> Error {
     Error::Import { line, fault: fault.into() }
 }
 
@@ -81,6 +82,10 @@ impl<J: Journal> Import<'_, J> {
             payload: line.payload.get().into(),
             hash: line.event_hash,
         };
+        // An epoch is no part of the hash, and the next one has to be greater.
+        if record.epoch.get() >= JSON_INTEGER_MAX {
+            return Err(refuse(at, format!("record {} of run {} has an impossible epoch", record.seq, record.run)));
+        }
         if record.hash != record.expected_hash(self.heads.get(&record.run)) {
             return Err(refuse(at, format!("record {} of run {} does not match its hash", record.seq, record.run)));
         }

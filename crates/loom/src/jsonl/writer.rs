@@ -86,7 +86,7 @@ impl Work {
     fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         let mut batch = Vec::new();
         while orders.blocking_recv_many(&mut batch, GROUP_STEPS_MAX) > 0 {
-            self.serve(batch.drain(..).collect());
+            self.serve(std::mem::take(&mut batch));
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct CastNode {
     pub at: Timestamp,
     pub last_turn: Option<TurnId>,
     pub end: Option<Arc<End>>,
+    /// Its run failed, and its entity was cast again.
+    pub given_up: bool,
 }
 
 /// A call as far as it came within one turn.
@@ -208,7 +210,8 @@ impl RunNode {
             Phase::Ended(state) => state,
             Phase::Failed => RunState::Failed,
             Phase::Live if held => RunState::Running,
-            Phase::Live if self.parked || !self.approvals.is_empty() => RunState::Waiting,
+            // A copy goes on only if someone says so.
+            Phase::Live if self.parked || self.copied || !self.approvals.is_empty() => RunState::Waiting,
             Phase::Live if self.epoch == Epoch::NONE => RunState::Queued,
             Phase::Live => RunState::Running,
         }

@@ -109,14 +109,28 @@ impl Projection {
             return Err(head.refuse("the cast whose intent it goes on under is not there"));
         }
         let entity = self.entities.get_mut(&cast.entity_id).ok_or_else(|| head.refuse("its entity is not there"))?;
-        if entity.live_cast.is_some() {
-            return Err(head.refuse("its entity has a live cast"));
+        if let Some(live) = entity.live_cast {
+            let before = self.casts.get_mut(&live).expect("an entity's cast is there");
+            if !self.runs.get(&before.run).is_some_and(|run| run.has_failed()) {
+                return Err(head.refuse("its entity has a live cast"));
+            }
+            // A turn that the failed run left open is never closed, and no view shows it.
+            before.given_up = true;
+            if let Some(open) = entity.open.take().and_then(|open| self.turns.get(&open)) {
+                self.groups.remove(&open.holder);
+            }
         }
         entity.live_cast = Some(cast.cast_id);
         entity.casts.push(cast.cast_id);
         let id = cast.cast_id;
-        let node =
-            CastNode { cast: Arc::new(cast), run: head.record.run, at: head.record.at, last_turn: None, end: None };
+        let node = CastNode {
+            cast: Arc::new(cast),
+            run: head.record.run,
+            at: head.record.at,
+            last_turn: None,
+            end: None,
+            given_up: false,
+        };
         self.casts.insert(id, node);
         Ok(())
     }
@@ -124,6 +138,7 @@ impl Projection {
     /// The entity of a cast that has begun and not ended.
     fn live_cast(&self, head: &Head<'_>, cast: CastId) -> Result<EntityId, Error> {
         match self.casts.get(&cast) {
+            Some(node) if node.given_up => Err(head.refuse("its cast was given up")),
             Some(node) if node.end.is_none() => Ok(node.cast.entity_id),
             Some(_) => Err(head.refuse("its cast has ended")),
             None => Err(head.refuse("its cast is not there")),
@@ -233,7 +248,7 @@ impl Projection {
             Some(_) => return Err(head.refuse("the turn is closed already")),
             None => return Err(head.refuse("the turn is not there")),
         };
-        let group = self.groups.get_mut(&holder).expect("an open turn has an open group");
+        let group = self.groups.get_mut(&holder).ok_or_else(|| head.refuse("its cast was given up"))?;
         let mut delegated = None;
         match &record.closing {
             Closing::Sealed { call, next } => {

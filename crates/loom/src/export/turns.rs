@@ -1,0 +1,437 @@
+//! Taking turns in that were written elsewhere, ours or another's.
+//!
+//! A line says what happened and not how it was journalled, so the records are made anew: one run for each cast, with
+//! the ids of the lines where they are ours and ids cut from theirs where they are not. What lines do not say (the call,
+//! the circle, money) is not invented: their cantrips get a name of their own.
+
+use std::collections::HashMap;
+
+use cantrip_canon::{CastId, EntityId, Id, LoomId, Money, RunId, Timestamp, TurnId, bytes_hash, json};
+use cantrip_reply::codes;
+use cantrip_spend::Evaluation;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::import::{Imported, refuse};
+use crate::{
+    Actor, Answer, Asked, Body, Call, CallId, CallSettled, Cantrip, CantripId, Cast, Child, Closing, Content, Draft,
+    End, EndedBy, Ending, Entity, Environment, Error, Event, Fault, Finish, Fork, Held, Intent, Journal, Mode, Opened,
+    Opening, Origin, Output, ReplyMark, Reward, Root, RunKind, Seq, Spawn, Started, Step, StepId, TruncationReason,
+    TurnClosed, Usage, Utterance, Work,
+};
+
+#[derive(Deserialize)]
+struct Line {
+    id: String,
+    parent_id: Option<String>,
+    cantrip_id: String,
+    entity_id: String,
+    sequence: u64,
+    utterance: String,
+    observation: String,
+    #[serde(default)]
+    gate_calls: Vec<GateCallLine>,
+    metadata: MetadataLine,
+    #[serde(default)]
+    reward: Option<f64>,
+    terminated: bool,
+    truncated: bool,
+    #[serde(default)]
+    x: Ours,
+}
+
+#[derive(Deserialize)]
+struct GateCallLine {
+    gate: String,
+    #[serde(default)]
+    args: Value,
+    #[serde(default)]
+    result: Value,
+    #[serde(default)]
+    is_error: bool,
+    #[serde(default)]
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct MetadataLine {
+    tokens_prompt: u64,
+    tokens_completion: u64,
+    #[serde(default)]
+    tokens_cached: u64,
+    duration_ms: u64,
+    timestamp: Timestamp,
+}
+
+/// What only our own lines have.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ours {
+    cast_id: Option<CastId>,
+    medium: Option<String>,
+    intent: Option<Content>,
+    utterance: Option<Utterance>,
+    outputs: Vec<Output>,
+    gate_calls: Vec<OurCall>,
+    sealed: bool,
+    continuation_of: Option<String>,
+    forked_from: Option<Fork>,
+    spawned_by: Option<Spawn>,
+    ended_by: Option<EndedBy>,
+    truncation_reason: Option<TruncationReason>,
+    error: Option<Fault>,
+    attempts: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct OurCall {
+    call_id: CallId,
+    state: String,
+    reply: Option<ReplyMark>,
+    #[serde(default)]
+    ephemeral: bool,
+    #[serde(default)]
+    children: Vec<Child>,
+    clock_ms: Option<u64>,
+    duration_ms: Option<u64>,
+    cost: Option<Money>,
+    decision: Option<Evaluation>,
+}
+
+/// Takes in the lines of a `turns` export, into a loom that is there or is made by it. Taking the same lines in twice
+/// changes nothing.
+pub async fn import_turns<J: Journal>(
+    store: &J,
+    loom: LoomId,
+    lines: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<Imported, Error> {
+    let mut read = Vec::new();
+    for (at, line) in lines.into_iter().enumerate() {
+        let at = at as u64 + 1;
+        let value = json::read_foreign(line.as_ref()).map_err(|fault| refuse(at, fault.to_string()))?;
+        let line: Line = serde_json::from_value(value).map_err(|fault| refuse(at, fault.to_string()))?;
+        read.push((at, line));
+    }
+    // A sealed turn names the one it goes on in, which stands on a later line.
+    let next = read.iter().filter_map(|(_, line)| Some((line.x.continuation_of.clone()?, turn_id(&line.id, line))));
+    let next = next.collect();
+    let mut import =
+        Import { store, loom, next, entities: HashMap::new(), turns: HashMap::new(), taken: Imported::default() };
+    for (at, line) in read {
+        import.turn(at, line).await?;
+    }
+    Ok(import.taken)
+}
+
+/// The id itself if it is one of ours, else one cut from its hash.
+fn id_of<K: cantrip_canon::Kind>(text: &str, at: Timestamp) -> Id<K> {
+    text.parse().unwrap_or_else(|_| {
+        let hash = bytes_hash(format!("import {} {text}", K::PREFIX).as_bytes());
+        let mut chance = [0; 10];
+        chance.copy_from_slice(&hash.as_bytes()[..10]);
+        Id::from_parts(at, chance)
+    })
+}
+
+fn turn_id(text: &str, line: &Line) -> TurnId {
+    id_of(text, line.metadata.timestamp)
+}
+
+/// An entity as far as it was taken in.
+struct Known {
+    id: EntityId,
+    cast: CastId,
+    cast_from_line: Option<CastId>,
+    run: RunId,
+    newest: Seq,
+    turns: u64,
+    utterances: u64,
+    casts: u32,
+    ended: bool,
+}
+
+struct Import<'a, J> {
+    store: &'a J,
+    loom: LoomId,
+    next: HashMap<String, TurnId>,
+    entities: HashMap<String, Known>,
+    turns: HashMap<String, TurnId>,
+    taken: Imported,
+}
+
+impl<J: Journal> Import<'_, J> {
+    async fn turn(&mut self, at: u64, line: Line) -> Result<(), Error> {
+        let now = line.metadata.timestamp;
+        let mut bodies = Vec::new();
+        let parent = match &line.parent_id {
+            None => None,
+            Some(parent) => {
+                let known = self.turns.get(parent).copied();
+                Some(known.ok_or_else(|| refuse(at, format!("its parent {parent} is on no line before it")))?)
+            }
+        };
+        let (begin, known) = self.begin(&line, parent, &mut bodies)?;
+        let opens = !begin.is_empty() && known.newest == Seq::START;
+        let (run, after) = (known.run, known.newest);
+        let id = turn_id(&line.id, &line);
+        let mut drafts = begin;
+        for event in self.events(&line, id, parent, &known, &mut bodies)? {
+            drafts.push(Draft::new(now, event)?);
+        }
+        let step_id = StepId::new(format!("import:{id}")).map_err(|fault| refuse(at, fault.to_string()))?;
+        let count = drafts.len() as u64;
+        let step = Step::copies(step_id, run, after).records(drafts).bodies(bodies);
+        let answer = self.store.append(step).await.map_err(|error| refuse(at, error.to_string()))?;
+        match answer {
+            Answer::Committed(newest) => {
+                let known = Known {
+                    newest,
+                    turns: known.turns + 1,
+                    utterances: known.utterances + u64::from(line.x.continuation_of.is_none()),
+                    ended: line.terminated || line.truncated,
+                    ..known
+                };
+                self.entities.insert(line.entity_id, known);
+                self.turns.insert(line.id, id);
+                self.taken.records += count;
+                self.taken.runs += u64::from(opens);
+                Ok(())
+            }
+            other @ (Answer::Conflict(_) | Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. }) => {
+                Err(refuse(at, format!("the turn was not taken in: {other:?}")))
+            }
+        }
+    }
+
+    /// The records before the first turn of a cast, and the entity as it then stands.
+    fn begin(
+        &mut self,
+        line: &Line,
+        parent: Option<TurnId>,
+        bodies: &mut Vec<Body>,
+    ) -> Result<(Vec<Draft>, Known), Error> {
+        let now = line.metadata.timestamp;
+        let before = self.entities.remove(&line.entity_id);
+        let (id, casts) = match before {
+            Some(known) if !known.ended && (line.x.cast_id.is_none() || line.x.cast_id == known.cast_from_line) => {
+                return Ok((Vec::new(), known));
+            }
+            Some(known) => (known.id, known.casts + 1),
+            None => (id_of(&line.entity_id, now), 1),
+        };
+        let cast: CastId = line.x.cast_id.unwrap_or_else(|| id_of(&format!("{} {casts}", line.entity_id), now));
+        let run: RunId = id_of(&format!("{} {casts}", line.entity_id), now);
+        let intent = line.x.intent.clone().unwrap_or_else(|| "(imported)".into());
+        let intent = Intent::New(Held::of(intent, bodies)?);
+        let begun = Cast {
+            cast_id: cast,
+            entity_id: id,
+            intent,
+            wards: json!({}),
+            deadline_ms: None,
+            budget_scope: None,
+            budget: None,
+        };
+        let owner = Actor::new("import").map_err(|fault| refuse(0, fault.to_string()))?;
+        let opening =
+            Opening { kind: RunKind::Cast, loom_id: self.loom, owner, entity_id: Some(id), root_run_id: None };
+        let drafts = if casts > 1 {
+            vec![Draft::opening(now, opening, begun)?]
+        } else {
+            let (root, cantrip_id) = root(line, bodies)?;
+            let entity = Entity {
+                entity_id: id,
+                cantrip_id,
+                origin: origin(line, parent),
+                medium: line.x.medium.clone().unwrap_or_else(|| "conversation".to_owned()),
+                mode: Mode::Tool,
+                seed: "0".repeat(16),
+                context: None,
+                labels: Vec::new(),
+            };
+            vec![Draft::opening(now, opening, root)?, Draft::new(now, entity)?, Draft::new(now, begun)?]
+        };
+        let known = Known {
+            id,
+            cast,
+            cast_from_line: line.x.cast_id,
+            run,
+            newest: Seq::START,
+            turns: 0,
+            utterances: 0,
+            casts,
+            ended: false,
+        };
+        Ok((drafts, known))
+    }
+
+    /// The records of one turn, and of the end of its cast if it ends there.
+    fn events(
+        &self,
+        line: &Line,
+        id: TurnId,
+        parent: Option<TurnId>,
+        known: &Known,
+        bodies: &mut Vec<Body>,
+    ) -> Result<Vec<Event>, Error> {
+        let mut events: Vec<Event> = Vec::new();
+        if line.x.continuation_of.is_none() {
+            let usage = Usage {
+                prompt_tokens: line.metadata.tokens_prompt,
+                completion_tokens: line.metadata.tokens_completion,
+                cached_tokens: line.metadata.tokens_cached,
+                ..Usage::default()
+            };
+            let said = line.x.utterance.clone().unwrap_or_else(|| Utterance {
+                content: Some(line.utterance.clone()),
+                calls: Vec::new(),
+                thinking: None,
+                parts: None,
+                model: "imported".to_owned(),
+                finish: Finish::Stop,
+            });
+            let attempt = line.x.attempts.unwrap_or(1);
+            let (cast_id, sequence) = (known.cast, line.sequence);
+            let utterance = Held::of(said, bodies)?;
+            events.push(
+                Opened { turn_id: id, cast_id, parent_id: parent, sequence, utterance, usage, attempt, cost: None }
+                    .into(),
+            );
+        }
+        let mut seal = None;
+        for (at, call) in line.gate_calls.iter().enumerate() {
+            let ours = line.x.gate_calls.get(at);
+            let call_id = ours.map_or(CallId::of_turn(id, at as u32 + 1), |ours| ours.call_id);
+            let asked = Asked {
+                gate: call.gate.clone(),
+                args: Held::of(call.args.clone(), bodies)?,
+                tool_call_id: call.tool_call_id.clone(),
+            };
+            if ours.is_some_and(|ours| ours.state == "delegated") {
+                let work = Work::Delegation { children: Vec::new() };
+                if let Some(next) = self.next.get(&line.id).copied().filter(|_| line.x.sealed) {
+                    seal = Some(Closing::Sealed { call: call_id, next });
+                    let asked = Some(asked);
+                    events.push(Started { call_id, work, asked, idempotency_key: None, reservation_id: None }.into());
+                }
+                continue;
+            }
+            let plain = if call.is_error { codes::GATE_FAILED.any() } else { codes::GATE_OK.any() };
+            events.push(
+                CallSettled {
+                    call_id,
+                    reply: ours.and_then(|ours| ours.reply.clone()).unwrap_or_else(|| plain.into()),
+                    result: Held::of(call.result.clone(), bodies)?,
+                    duration_ms: ours.and_then(|ours| ours.duration_ms).unwrap_or(0),
+                    asked: Some(asked),
+                    ephemeral: ours.is_some_and(|ours| ours.ephemeral),
+                    children: ours.map(|ours| ours.children.clone()).unwrap_or_default(),
+                    changes: Vec::new(),
+                    clock_ms: ours.and_then(|ours| ours.clock_ms),
+                    cost: ours.and_then(|ours| ours.cost),
+                    decision: ours.and_then(|ours| ours.decision.clone()),
+                    attempt: None,
+                    usage: None,
+                }
+                .into(),
+            );
+        }
+        let outputs = outputs(line);
+        let outputs = if outputs.is_empty() { None } else { Some(Held::of(outputs, bodies)?) };
+        let closing = seal.unwrap_or_else(|| closing(line));
+        let duration_ms = line.metadata.duration_ms;
+        events.push(TurnClosed { turn_id: id, closing, duration_ms, outputs, snapshot: None }.into());
+        if line.terminated || line.truncated {
+            events.push(
+                End {
+                    cast_id: known.cast,
+                    ending: ending(line, bodies)?,
+                    leaf: Some(id),
+                    turns: known.turns + 1,
+                    utterances: known.utterances + u64::from(line.x.continuation_of.is_none()),
+                    usage: Usage::default(),
+                    cost: None,
+                }
+                .into(),
+            );
+        }
+        if let Some(reward) = line.reward {
+            let by = Actor::new("import").map_err(|fault| refuse(0, fault.to_string()))?;
+            events.push(Reward { turn_id: id, reward, by, note: None }.into());
+        }
+        Ok(events)
+    }
+}
+
+fn root(line: &Line, bodies: &mut Vec<Body>) -> Result<(Root, CantripId), Error> {
+    let cantrip = Cantrip {
+        call: Call { system_prompt: None, settings: Map::new() },
+        definitions: Vec::new(),
+        circle: json!({"imported": line.cantrip_id}),
+        wards: json!({}),
+        crystal: "imported".to_owned(),
+    };
+    let hash = cantrip.hash()?;
+    let cantrip_id = CantripId::cut(&hash);
+    Ok((Root { cantrip_id, hash, cantrip: Held::of(cantrip, bodies)? }, cantrip_id))
+}
+
+fn origin(line: &Line, parent: Option<TurnId>) -> Origin {
+    match (parent, line.x.spawned_by, line.x.forked_from) {
+        (None, _, _) => Origin::Root,
+        (Some(parent), Some(spawned_by), _) => Origin::Child { parent, spawned_by },
+        (Some(turn), None, Some(fork)) => Origin::Fork(Fork { turn, ..fork }),
+        // A first turn below another's is a child's; one that goes on counting is a fork's.
+        (Some(parent), None, None) if line.sequence == 1 => {
+            Origin::Child { parent, spawned_by: Spawn { call_id: CallId::of_turn(parent, 1), index: 0 } }
+        }
+        (Some(turn), None, None) => Origin::Fork(Fork { turn, environment: Environment::None }),
+    }
+}
+
+/// What the circle showed, where no call says it.
+fn outputs(line: &Line) -> Vec<Output> {
+    if !line.x.outputs.is_empty() || !line.gate_calls.is_empty() || line.observation.is_empty() {
+        return line.x.outputs.clone();
+    }
+    vec![Output {
+        tool_call_id: None,
+        clock_ms: None,
+        console: vec![line.observation.clone()],
+        value: None,
+        error: None,
+        cut: 0,
+        limit: None,
+        rolled_back: false,
+        environment_lost: None,
+    }]
+}
+
+fn ended_by(line: &Line) -> EndedBy {
+    let done = line.gate_calls.iter().any(|call| call.gate == "done");
+    line.x.ended_by.unwrap_or(if done { EndedBy::Done } else { EndedBy::Text })
+}
+
+fn reason(line: &Line) -> TruncationReason {
+    line.x.truncation_reason.unwrap_or(TruncationReason::MaxTurns)
+}
+
+fn closing(line: &Line) -> Closing {
+    if line.terminated {
+        Closing::Terminated { ended_by: ended_by(line) }
+    } else if line.truncated {
+        Closing::Truncated { reason: reason(line), error: line.x.error.clone() }
+    } else {
+        Closing::Open
+    }
+}
+
+fn ending(line: &Line, bodies: &mut Vec<Body>) -> Result<Ending<Held<Value>>, Error> {
+    if line.terminated {
+        let done = line.gate_calls.iter().rev().find(|call| call.gate == "done");
+        let result = done.map_or_else(|| Value::String(line.utterance.clone()), |call| call.result.clone());
+        return Ok(Ending::Terminated { ended_by: ended_by(line), result: Held::of(result, bodies)? });
+    }
+    let (reason, error) = (reason(line), line.x.error.clone());
+    Ok(Ending::Truncated { reason, error, summary: "imported".to_owned() })
+}
