@@ -33,8 +33,8 @@ use std::sync::Arc;
 use cantrip_canon::{CastId, Hash, TurnId};
 use cantrip_crystal::{List, Messages};
 use cantrip_loom::{
-    Cantrip, CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread,
-    Turn, Utterance, render,
+    CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
+    Utterance, render,
 };
 
 pub use frame::Frame;
@@ -58,7 +58,7 @@ pub struct Beginning<'a> {
     pub intent: &'a Intent,
     /// The intent it is about, whoever brought it.
     pub content: &'a Content,
-    /// Of the first cast of a fork: how its environment came to be.
+    /// Of a fork that has no turn yet: how its environment came to be.
     pub environment: Option<Environment>,
 }
 
@@ -129,6 +129,7 @@ pub struct Folded {
 struct Mark {
     length: usize,
     tally: Tally,
+    nudge_due: bool,
 }
 
 /// The cast under way.
@@ -250,18 +251,21 @@ impl View {
     /// A cast begins: its intent is told, unless an earlier one that still shows brought it.
     pub fn begin(&mut self, beginning: Beginning<'_>) {
         let Beginning { cast, intent, content, environment } = beginning;
-        self.forget_current(intent);
+        if let Some(current) = self.leave_current(intent) {
+            self.casts.insert(cast, current.intent);
+            self.current = Some(Current { cast, ..current });
+            return;
+        }
         self.finish_open(Ended::Forked);
+        let began = Some(self.mark());
         let known = match intent {
             Intent::New(_) => None,
             Intent::Of(earlier) => self.casts.get(earlier).copied(),
         };
-        let goes_on = known.is_some();
-        if goes_on {
+        if known.is_some() {
             self.nudge();
         }
         self.nudge_due = false;
-        let began = Some(self.mark());
         match environment {
             Some(Environment::Fresh) => self.push(Message::User { content: FRESH.into() }.into()),
             Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
@@ -273,34 +277,46 @@ impl View {
             self.intents.len() - 1
         });
         self.casts.insert(cast, index);
-        self.current = Some(Current { cast, intent: index, began, own: !goes_on });
+        self.current = Some(Current { cast, intent: index, began, own: known.is_none() });
     }
 
-    /// Takes back what a cast without a group has said, unless the next one goes on under it.
-    fn forget_current(&mut self, next: &Intent) {
-        let Some(Current { cast, intent, began: Some(mark), own }) = self.current.take() else { return };
+    /// Takes back what a cast without a group has said, unless the next one goes on under it: then it is given.
+    fn leave_current(&mut self, next: &Intent) -> Option<Current> {
+        let current = self.current.take()?;
+        let Some(mark) = &current.began else { return None };
         match next {
-            Intent::Of(earlier) if *earlier == cast => return,
+            Intent::Of(earlier) if *earlier == current.cast => return Some(current),
             Intent::Of(_) | Intent::New(_) => {}
         }
         if mark.length < self.list.len() {
             self.list = copied(&self.list, mark.length);
         }
-        self.tally = mark.tally;
-        self.casts.remove(&cast);
-        if own {
-            self.intents.truncate(intent);
+        self.tally = mark.tally.clone();
+        self.nudge_due = mark.nudge_due;
+        if let Some(group) = self.groups.last_mut() {
+            group.end = group.end.min(mark.length);
         }
+        self.casts.remove(&current.cast);
+        if current.own {
+            self.intents.truncate(current.intent);
+            self.casts.retain(|_, index| *index < current.intent);
+        }
+        None
     }
 
     /// A turn was closed. A sealed one waits for the rest of its group.
     pub fn close<'a>(&mut self, turn: impl Into<Closed<'a>>) -> Result<(), CloseFault> {
         let turn = turn.into();
+        match &mut self.current {
+            Some(current) => current.began = None,
+            None => return Err(CloseFault::NoCast { turn: turn.id }),
+        }
         match turn.utterance {
             Some(said) => {
                 self.finish_open(Ended::Forked);
                 self.nudge();
-                self.open = Some(Parts::opened(&turn, said));
+                let intent = self.current.as_ref().map_or(0, |current| current.intent);
+                self.open = Some(Parts::opened(&turn, said, intent));
             }
             None => match &mut self.open {
                 Some(parts) => parts.extend(&turn),
@@ -315,9 +331,7 @@ impl View {
 
     fn finish_open(&mut self, ended: Ended) {
         let Some(parts) = self.open.take() else { return };
-        let Some(current) = &mut self.current else { return };
-        current.began = None;
-        let intent = current.intent;
+        let intent = parts.intent;
         let start = self.list.len();
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
@@ -442,7 +456,7 @@ impl View {
     }
 
     fn mark(&self) -> Mark {
-        Mark { length: self.list.len(), tally: self.tally.clone() }
+        Mark { length: self.list.len(), tally: self.tally.clone(), nudge_due: self.nudge_due }
     }
 
     fn push(&mut self, message: Arc<Message>) {
@@ -505,13 +519,6 @@ impl View {
     fn ratio(&self) -> f64 {
         let (counted, estimated) = self.counted;
         if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
-    }
-}
-
-/// The list of a root record without a turn; for what is shown before anything is cast.
-impl From<(&Cantrip, &str)> for View {
-    fn from((cantrip, medium): (&Cantrip, &str)) -> Self {
-        Self::new(Frame::of(cantrip, medium))
     }
 }
 

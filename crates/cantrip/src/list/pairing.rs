@@ -1,0 +1,89 @@
+//! Does every result stand right behind its call?
+//!
+//! Providers refuse a list in which one does not, each in its own words and some only after charging for it. So it is
+//! checked here, each message once, when it enters the list.
+
+use std::collections::{HashSet, VecDeque};
+
+use cantrip_loom::Message;
+use cantrip_reply::{Failure, Filled, codes};
+
+/// Walks a list message by message.
+///
+/// ```
+/// # use cantrip::list::Pairing;
+/// # use cantrip_loom::Message;
+/// let result = Message::Tool { tool_call_id: "c1".into(), gate: "read".into(), content: "text".into() };
+/// assert!(Pairing::check([&result]).is_err());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Pairing {
+    /// Calls of the last assistant message that have no result yet.
+    due: VecDeque<String>,
+    broken: Option<Unpaired>,
+}
+
+/// The first place where calls and results do not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("tool result without matching tool call: {fault} {tool_call_id}")]
+pub struct Unpaired {
+    pub tool_call_id: String,
+    pub fault: &'static str,
+}
+
+impl Unpaired {
+    /// The reply of a request that was not sent for this.
+    pub fn filled(&self, model: &str) -> Filled<Failure> {
+        codes::crystal_rejected(model, self.to_string())
+    }
+}
+
+impl Pairing {
+    pub fn take(&mut self, message: &Message) {
+        match message {
+            Message::Tool { tool_call_id, .. } => match self.due.pop_front() {
+                Some(due) if due == *tool_call_id => {}
+                Some(_) => self.fault("out of order:", tool_call_id),
+                None => self.fault("nothing asked for", tool_call_id),
+            },
+            Message::System { .. } | Message::User { .. } => self.nothing_due(),
+            Message::Assistant { calls, .. } => {
+                self.nothing_due();
+                let mut seen = HashSet::with_capacity(calls.len());
+                for call in calls {
+                    if !seen.insert(call.tool_call_id.as_str()) {
+                        self.fault("called twice:", &call.tool_call_id);
+                    }
+                    self.due.push_back(call.tool_call_id.clone());
+                }
+            }
+        }
+    }
+
+    fn nothing_due(&mut self) {
+        if let Some(due) = self.due.pop_front() {
+            self.due.clear();
+            self.fault("no result for", &due);
+        }
+    }
+
+    fn fault(&mut self, fault: &'static str, tool_call_id: &str) {
+        self.broken.get_or_insert_with(|| Unpaired { tool_call_id: tool_call_id.to_owned(), fault });
+    }
+
+    /// Whether the list may be sent as it is now.
+    pub fn complete(&self) -> Result<(), Unpaired> {
+        match (&self.broken, self.due.front()) {
+            (Some(broken), _) => Err(broken.clone()),
+            (None, Some(due)) => Err(Unpaired { tool_call_id: due.clone(), fault: "no result for" }),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The same for a list that is there already.
+    pub fn check<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), Unpaired> {
+        let mut pairing = Self::default();
+        messages.into_iter().for_each(|message| pairing.take(message));
+        pairing.complete()
+    }
+}
