@@ -1,0 +1,157 @@
+//! What one program may use, and the moment at which it has used it up.
+//!
+//! The engine asks in two places: its allocator before each block ([`Meter::grants`]) and its interrupt handler every
+//! few thousand steps ([`Meter::poll`]). Heap, processor time and wall time are latched here, outside of the language,
+//! so a program can catch what the engine throws at it but not the end that follows.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::output::Limit;
+use crate::limits;
+
+/// Why a program is over before its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A call that ends it was accepted.
+    Stopped,
+    Limit(Limit),
+}
+
+/// What the interrupt handler is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beat {
+    GoOn,
+    /// Let others of the thread have their turn.
+    Rest,
+    End(Limit),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    heap_used: Cell<usize>,
+    heap_max: Cell<usize>,
+    /// The first limit that was passed; it stays until the next program.
+    spent: Cell<Option<Limit>>,
+    /// The program is being stopped: the engine needs memory for that, and gets it.
+    ending: Cell<bool>,
+    cpu_max: Cell<Duration>,
+    cpu_before: Cell<Duration>,
+    wall_max: Cell<Duration>,
+    wall_before: Cell<Duration>,
+    slice: Cell<Option<Slice>>,
+    waiting: Cell<Option<Instant>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    cpu: Duration,
+    wall: Instant,
+}
+
+/// Processor time of this thread; other work of the machine does not count against a program.
+fn thread_cpu() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
+}
+
+impl Meter {
+    /// A new program begins, with all of its time before it.
+    pub(super) fn begin(&self, heap_max: usize, cpu_max: Duration, wall_max: Duration) {
+        self.heap_max.set(heap_max);
+        self.spent.set(None);
+        self.ending.set(false);
+        self.cpu_max.set(cpu_max);
+        self.cpu_before.set(Duration::ZERO);
+        self.wall_max.set(wall_max);
+        self.wall_before.set(Duration::ZERO);
+        self.waiting.set(None);
+    }
+
+    /// The engine runs from here on; its time is counted until [`Meter::rest`].
+    pub(super) fn work(&self) {
+        if let Some(since) = self.waiting.take() {
+            self.wall_before.set(self.wall_before.get() + since.elapsed());
+        }
+        self.slice.set(Some(Slice { cpu: thread_cpu(), wall: Instant::now() }));
+    }
+
+    /// The engine stands still. Waiting for the next slice counts as wall time, waiting in a gate does not.
+    pub(super) fn rest(&self, in_gate: bool) {
+        if let Some(slice) = self.slice.take() {
+            self.cpu_before.set(self.cpu_before.get() + thread_cpu().saturating_sub(slice.cpu));
+            self.wall_before.set(self.wall_before.get() + slice.wall.elapsed());
+        }
+        self.waiting.set((!in_gate).then(Instant::now));
+    }
+
+    /// Processor time of the program up to its last rest.
+    pub(super) fn cpu(&self) -> Duration {
+        self.cpu_before.get()
+    }
+
+    /// The program is to stop now: what the engine needs for that is granted.
+    pub(super) fn end(&self) {
+        self.ending.set(true);
+    }
+
+    /// The limit that was passed, whether anybody has looked since or not.
+    pub(super) fn spent(&self) -> Option<Limit> {
+        self.spent.get()
+    }
+
+    /// Asked by the interrupt handler.
+    pub(super) fn poll(&self) -> Beat {
+        let Some(slice) = self.slice.get() else { return Beat::GoOn };
+        if self.spent.get().is_none() {
+            if self.cpu_is_spent(slice) {
+                self.spent.set(Some(Limit::Cpu));
+            } else if self.wall_before.get() + slice.wall.elapsed() > self.wall_max.get() {
+                self.spent.set(Some(Limit::Wall));
+            }
+        }
+        match self.spent.get() {
+            Some(limit) => Beat::End(limit),
+            None if slice.wall.elapsed() >= Duration::from_millis(limits::SLICE_MS) => Beat::Rest,
+            None => Beat::GoOn,
+        }
+    }
+
+    fn cpu_is_spent(&self, slice: Slice) -> bool {
+        self.cpu_before.get() + thread_cpu().saturating_sub(slice.cpu) > self.cpu_max.get()
+    }
+
+    /// Asked by the allocator: may this much more be taken?
+    ///
+    /// Past the limit, small pieces are still granted out of the slack: the engine is at its most fragile where a few
+    /// bytes are refused, and the poll that stops the program is near. Large pieces are also a place to look at the
+    /// time, because a loop over slow native calls polls late.
+    pub(super) fn grants(&self, more: usize) -> bool {
+        let piece = more <= limits::HEAP_SLACK_PIECE_BYTES;
+        if !piece
+            && let Some(slice) = self.slice.get()
+            && self.spent.get().is_none()
+            && self.cpu_is_spent(slice)
+        {
+            self.spent.set(Some(Limit::Cpu));
+        }
+        let Some(after) = self.heap_used.get().checked_add(more) else { return false };
+        if after > self.heap_max.get() && self.spent.get().is_none() {
+            self.spent.set(Some(Limit::Memory));
+        }
+        if self.ending.get() || self.spent.get().is_none() {
+            return after <= self.heap_max.get() + 2 * limits::HEAP_SLACK_BYTES;
+        }
+        piece && after <= self.heap_max.get() + limits::HEAP_SLACK_BYTES
+    }
+
+    pub(super) fn took(&self, bytes: usize) {
+        self.heap_used.set(self.heap_used.get() + bytes);
+    }
+
+    pub(super) fn gave(&self, bytes: usize) {
+        self.heap_used.set(self.heap_used.get().saturating_sub(bytes));
+    }
+}

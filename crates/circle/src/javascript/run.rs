@@ -1,0 +1,224 @@
+//! One program from its text to its output.
+
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use rquickjs::context::EvalOptions;
+use rquickjs::promise::PromiseState;
+use rquickjs::{Ctx, Promise, Value};
+
+use super::engine::{Core, Outcome};
+use super::meter::End;
+use super::output::{Error, Fault, Limit, Output, Place};
+use super::raw;
+use super::rewrite::{Rewritten, rewrite};
+use super::sandbox::Program;
+use crate::limits;
+
+/// A program under way.
+pub(super) struct Run<'a> {
+    core: &'a Rc<Core>,
+    program: &'a Program,
+    rewritten: Option<Rewritten>,
+    output: Output,
+}
+
+/// How a program did not come to its end.
+enum Halt<'js> {
+    /// The host ended it; the latch says why.
+    Ended,
+    Threw(Fault, Value<'js>),
+    /// Nothing was thrown, but there is nothing left to wait for, or nothing that could be read.
+    Said(Fault, &'static str),
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(core: &'a Rc<Core>, program: &'a Program) -> Self {
+        Self { core, program, rewritten: None, output: Output::default() }
+    }
+
+    pub(super) fn to_the_end(mut self, ctx: &Ctx<'_>) -> Outcome {
+        match self.evaluate(ctx) {
+            Ok(()) | Err(Halt::Ended) => {}
+            Err(Halt::Threw(fault, thrown)) => self.threw(ctx, fault, thrown),
+            Err(Halt::Said(fault, message)) => {
+                let name = match fault {
+                    Fault::Syntax => "SyntaxError",
+                    Fault::Threw | Fault::Unhandled | Fault::Unsettled => "Error",
+                };
+                self.output.error = Some(Error { fault, name: name.into(), message: message.into(), place: None });
+            }
+        }
+        self.finish(ctx, false)
+    }
+
+    /// The sandbox could not be made ready: a limit was hit on the way, or the sandbox is of no more use.
+    pub(super) fn unprepared(self, ctx: &Ctx<'_>) -> Outcome {
+        self.finish(ctx, true)
+    }
+
+    fn evaluate<'js>(&mut self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+        let source = &self.program.source;
+        raw::compile(ctx, source, &self.program.name).map_err(|_| self.halt(ctx, Fault::Syntax))?;
+        let read = DefaultStack::new(limits::READING_STACK_BYTES).ok().and_then(|mut stack| {
+            raw::apart(&mut stack, || std::panic::catch_unwind(|| rewrite(source)).ok().flatten())
+        });
+        let Some(rewritten) = read else { return Err(Halt::Said(Fault::Syntax, "the program cannot be read")) };
+        let mut options = EvalOptions::default();
+        options.strict = false;
+        options.promise = true;
+        options.filename = Some(self.program.name.clone());
+        let text = rewritten.source.clone();
+        self.rewritten = Some(rewritten);
+        let program: Promise<'js> = ctx.eval_with_options(text, options).map_err(|_| self.halt(ctx, Fault::Threw))?;
+        let completion = self.settled(ctx, &program)?;
+        let mut value: Value<'js> = match completion.as_object() {
+            Some(completion) => completion.get("value").map_err(|_| self.halt(ctx, Fault::Threw))?,
+            None => completion,
+        };
+        if let Some(promise) = value.as_promise().cloned() {
+            value = self.settled(ctx, &promise)?;
+        }
+        self.handled(ctx)?;
+        if !value.is_undefined() {
+            let text = self.core.prelude().and_then(|prelude| prelude.text(ctx, value));
+            let text = text.map_err(|_| self.halt(ctx, Fault::Threw))?;
+            // A proxy's traps may have run, and may have left jobs.
+            self.jobs(ctx)?;
+            self.show(text);
+        }
+        Ok(())
+    }
+
+    /// What is pending after the engine has reported a failure.
+    fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> Halt<'js> {
+        let thrown = ctx.catch();
+        match self.core.end.get() {
+            Some(_) => Halt::Ended,
+            None => Halt::Threw(fault, thrown),
+        }
+    }
+
+    /// Runs pending jobs until there are none.
+    fn jobs<'js>(&self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+        loop {
+            if self.core.end.get().is_some() {
+                return Err(Halt::Ended);
+            }
+            if !ctx.execute_pending_job() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn settled<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Result<Value<'js>, Halt<'js>> {
+        self.jobs(ctx)?;
+        match promise.state() {
+            PromiseState::Pending => Err(Halt::Said(Fault::Unsettled, "a promise that is awaited never settles")),
+            PromiseState::Resolved | PromiseState::Rejected => {
+                let own = promise.as_inner().as_value();
+                let mut rejected = self.core.rejected.borrow_mut();
+                rejected.retain(|(known, _)| known.clone().restore(ctx).is_ok_and(|known| known != *own));
+                drop(rejected);
+                match promise.result() {
+                    Some(Ok(value)) => Ok(value),
+                    Some(Err(_)) | None => Err(self.halt(ctx, Fault::Threw)),
+                }
+            }
+        }
+    }
+
+    /// A rejection that nobody handled is an error of the program.
+    fn handled<'js>(&self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
+        let first = self.core.rejected.borrow().first().map(|(_, reason)| reason.clone());
+        match first.map(|reason| reason.restore(ctx)) {
+            None => Ok(()),
+            Some(Ok(reason)) => Err(Halt::Threw(Fault::Unhandled, reason)),
+            Some(Err(_)) => Err(Halt::Said(Fault::Unhandled, "a promise was rejected and nobody handled it")),
+        }
+    }
+
+    /// The value shares with the console what may be shown.
+    fn show(&mut self, mut text: String) {
+        let room = self.core.spec.limits.output_shown_bytes.saturating_sub(self.core.printed.borrow().shown.len());
+        let shown = text.floor_char_boundary(room);
+        self.output.cut += (text.len() - shown) as u64;
+        text.truncate(shown);
+        self.output.value = Some(text);
+    }
+
+    fn threw<'js>(&mut self, ctx: &Ctx<'js>, fault: Fault, thrown: Value<'js>) {
+        let told = self.core.prelude().and_then(|prelude| prelude.failure(ctx, thrown));
+        let mut told = match told {
+            Ok(told) => told.into_iter(),
+            Err(_) => {
+                ctx.catch();
+                Vec::new().into_iter()
+            }
+        };
+        let mut next = || {
+            let mut text = told.next().unwrap_or_default();
+            text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
+            text
+        };
+        let (name, message) = (next(), next());
+        let place = self.place(&told.next().unwrap_or_default());
+        if fault != Fault::Syntax && name == "RangeError" && message == "Maximum call stack size exceeded" {
+            self.output.limit = Some(Limit::Stack);
+        }
+        self.output.error = Some(Error { fault, name, message, place });
+    }
+
+    /// The first frame that is the entity's own: natives have no place, and the prelude is nobody's program.
+    fn place(&self, stack: &str) -> Option<Place> {
+        stack.lines().find_map(|frame| {
+            let frame = frame.trim().trim_start_matches("at ");
+            let inner = frame.rsplit_once('(').map_or(frame, |(_, inner)| inner).trim_end_matches(')');
+            let (rest, column) = inner.rsplit_once(':')?;
+            let (program, line) = rest.rsplit_once(':')?;
+            let (line, column) = (line.parse().ok()?, column.parse().ok()?);
+            if program == super::prelude::NAME {
+                return None;
+            }
+            let column = (program == self.program.name).then(|| match &self.rewritten {
+                Some(rewritten) => rewritten.original(line, column),
+                None => column,
+            });
+            Some(Place { program: program.into(), line, column })
+        })
+    }
+
+    fn finish(mut self, ctx: &Ctx<'_>, unprepared: bool) -> Outcome {
+        let core = self.core;
+        // A program may have caught the engine's complaint and come to its end before anybody looked.
+        if core.end.get().is_none()
+            && let Some(limit) = core.meter.spent()
+        {
+            core.end(End::Limit(limit));
+        }
+        ctx.catch();
+        core.rejected.borrow_mut().clear();
+        let printed = core.printed.take();
+        self.output.cut += printed.cut();
+        self.output.console = printed.shown;
+        match core.end.get() {
+            None => {}
+            Some(End::Stopped) => self.output.stopped = true,
+            Some(End::Limit(limit)) => {
+                self.output.limit = Some(limit);
+                self.output.rolled_back = limit.rolls_back();
+            }
+        }
+        if core.end.get().is_some() {
+            self.output.value = None;
+            self.output.error = None;
+            if !self.output.rolled_back {
+                // With the stack limit at one byte a job cannot call anything: this throws the queue away.
+                while ctx.execute_pending_job() {}
+                core.rejected.borrow_mut().clear();
+            }
+        }
+        core.loosen(core.spec.limits.stack());
+        Outcome { output: self.output, broken: unprepared && core.end.get().is_none() }
+    }
+}

@@ -1,0 +1,287 @@
+//! The handles: a sandbox at rest, a program that waits for an answer, a program that has ended.
+//!
+//! Each is a value of its own, so an answer cannot reach a sandbox that waits for none, and a second program cannot
+//! begin inside the first. Whichever of them is dropped, also with the future of a running program, the sandbox is killed
+//! and freed on its own thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::Timestamp;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::host::{Command, Lane, Message, Shared};
+use super::output::Output;
+use crate::arguments::{self, Property};
+use crate::limits;
+
+/// A gate as a sandbox binds it. A gate removed by a ward is bound too: its call is answered with a refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    pub name: String,
+    /// In declared order.
+    pub properties: Vec<Property>,
+}
+
+/// The wards of one program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramLimits {
+    pub memory_bytes: usize,
+    pub cpu_ms: u64,
+    /// Outside of gates.
+    pub wall_ms: u64,
+    pub stack_bytes: usize,
+    pub output_shown_bytes: usize,
+    pub output_bytes: usize,
+}
+
+impl Default for ProgramLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: limits::HEAP_BYTES,
+            cpu_ms: limits::CPU_MS,
+            wall_ms: limits::WALL_MS,
+            stack_bytes: limits::STACK_BYTES,
+            output_shown_bytes: limits::OUTPUT_SHOWN_BYTES,
+            output_bytes: limits::OUTPUT_BYTES_MAX,
+        }
+    }
+}
+
+impl ProgramLimits {
+    /// The interpreter's stack, which no ward can make larger than there is room for.
+    pub(super) fn stack(&self) -> usize {
+        self.stack_bytes.min(limits::STACK_BYTES_MAX)
+    }
+}
+
+/// What a sandbox is built from; many may share one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spec {
+    /// Where the sequence of `Math.random` begins.
+    pub seed: u64,
+    pub limits: ProgramLimits,
+    pub gates: Vec<Gate>,
+}
+
+/// A program that a sandbox will take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub(super) name: String,
+    pub(super) source: String,
+    pub(super) now: Timestamp,
+    pub(super) variables: Map<String, Value>,
+}
+
+/// Why a text is not a [`Program`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramFault {
+    #[error("the program has {bytes} bytes, the limit is {}", limits::PROGRAM_BYTES_MAX)]
+    TooLong { bytes: usize },
+    /// The engine would end the text there.
+    #[error("the program holds a NUL character at byte {at}")]
+    Nul { at: usize },
+}
+
+impl Program {
+    /// A program with the name its errors show, such as `turn-3.js`, and the reading of the clock it starts at.
+    pub fn new(name: impl Into<String>, source: impl Into<String>, now: Timestamp) -> Result<Self, ProgramFault> {
+        let (name, source) = (name.into(), source.into());
+        if source.len() > limits::PROGRAM_BYTES_MAX {
+            return Err(ProgramFault::TooLong { bytes: source.len() });
+        }
+        if let Some(at) = source.find('\0') {
+            return Err(ProgramFault::Nul { at });
+        }
+        Ok(Self { name: name.replace('\0', ""), source, now, variables: Map::new() })
+    }
+
+    /// Global variables that get these values before it starts, such as `context`.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Map<String, Value>) -> Self {
+        self.variables = variables;
+        self
+    }
+}
+
+/// What a gate answers to code.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The call returns this.
+    Value(Value),
+    /// The call throws a `GateError`.
+    Throw(Throw),
+    /// The program stops where it stands: an accepted `done`, or the place where a fork leaves it. Nothing of the entity
+    /// runs after it, and its variables keep the values they have.
+    Stop,
+}
+
+/// A refusal as code sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Throw {
+    pub message: String,
+    /// The reply's type, a property named `type`.
+    pub kind: String,
+    pub code: String,
+    pub retry: String,
+    pub data: Value,
+}
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    pub gate: String,
+    /// The arguments by name, or what is wrong with them: then the gate is not to run, and the answer is a refusal.
+    pub arguments: Result<Map<String, Value>, arguments::Fault>,
+}
+
+impl Call {
+    /// The arguments as a record keeps them: the mapped object, empty where they could not be mapped.
+    pub fn recorded(&self) -> Value {
+        Value::Object(self.arguments.clone().unwrap_or_default())
+    }
+}
+
+/// The sandbox cannot go on, through no fault of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Every sandbox thread is stuck, or the host is shutting down (MCP-SYS-E-006).
+    #[error("no sandbox thread takes new work")]
+    Overloaded,
+    /// The sandbox stopped; it can be rebuilt from the loom (MCP-EXEC-E-002).
+    #[error("the sandbox stopped")]
+    Stopped,
+}
+
+/// A sandbox at rest. It is built by its first program.
+#[derive(Debug)]
+pub struct Sandbox {
+    inner: Inner,
+}
+
+/// A program that waits for the answer to a call.
+#[derive(Debug)]
+pub struct Suspended {
+    pub call: Call,
+    inner: Inner,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    pub output: Output,
+    /// Processor time it took.
+    pub cpu: Duration,
+    /// The sandbox for the next program; `None` if the program was rolled back.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// How far a program has come.
+#[derive(Debug)]
+pub enum Event {
+    Call(Suspended),
+    Finished(Finished),
+}
+
+/// Ends whatever program the sandbox runs, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Canceller {
+    lane: Option<(Lane, u64)>,
+}
+
+/// Frees the sandbox on its thread when it is dropped.
+#[derive(Debug)]
+struct Inner {
+    host: Arc<Shared>,
+    spec: Arc<Spec>,
+    /// The thread it is pinned to, once it has been placed, and its name there.
+    placed: Option<(Lane, u64)>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some((lane, id)) = self.placed.take() {
+            lane.send(Command::Free { id });
+        }
+    }
+}
+
+impl Sandbox {
+    pub(super) fn new(host: Arc<Shared>, spec: Arc<Spec>) -> Self {
+        Self { inner: Inner { host, spec, placed: None } }
+    }
+
+    /// Runs a program until it calls a gate or ends.
+    ///
+    /// Cancel-safe in this sense: if the future is dropped, the program is killed within a slice and the sandbox freed.
+    pub async fn run(self, program: Program) -> Result<Event, Lost> {
+        self.run_within(program, Duration::MAX).await
+    }
+
+    /// As [`Sandbox::run`], with a limit of processor time that may be tighter than the ward.
+    pub(super) async fn run_within(self, program: Program, cpu_max: Duration) -> Result<Event, Lost> {
+        let mut inner = self.inner;
+        let (lane, id) = match &inner.placed {
+            Some((lane, id)) => (lane.clone(), *id),
+            None => {
+                let placed = inner.host.place().ok_or(Lost::Overloaded)?;
+                inner.placed.insert(placed).clone()
+            }
+        };
+        let spec = Arc::clone(&inner.spec);
+        inner.ask(|reply| lane.send(Command::Run { id, spec, program, cpu_max, reply })).await
+    }
+
+    /// What ends its program from elsewhere; before the first program there is nothing to end.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { lane: self.inner.placed.clone() }
+    }
+}
+
+impl Suspended {
+    /// Answers the call at this reading of the clock, and runs the program on.
+    pub async fn answer(self, answer: Answer, now: Timestamp) -> Result<Event, Lost> {
+        let (lane, id) = self.inner.placed.clone().ok_or(Lost::Stopped)?;
+        self.inner.ask(|reply| lane.send(Command::Answer { id, answer, now, reply })).await
+    }
+
+    /// Ends the program here: it is rolled back, and what it printed so far is its output.
+    pub async fn cancel(self) -> Result<Event, Lost> {
+        self.canceller().cancel();
+        self.answer(Answer::Stop, Timestamp::EPOCH).await
+    }
+
+    pub fn canceller(&self) -> Canceller {
+        Canceller { lane: self.inner.placed.clone() }
+    }
+}
+
+impl Canceller {
+    /// Ends the program that runs or waits; an idle sandbox is left alone.
+    pub fn cancel(&self) {
+        if let Some((lane, id)) = &self.lane {
+            lane.send(Command::Cancel { id: *id });
+        }
+    }
+}
+
+impl Inner {
+    async fn ask(self, send: impl FnOnce(oneshot::Sender<Message>)) -> Result<Event, Lost> {
+        let (reply, answered) = oneshot::channel();
+        send(reply);
+        match answered.await {
+            Ok(Message::Call { gate, arguments }) => {
+                let gate = self.spec.gates.get(gate).ok_or(Lost::Stopped)?;
+                let arguments = arguments.and_then(|passed| arguments::named(&gate.properties, passed));
+                let call = Call { gate: gate.name.clone(), arguments };
+                Ok(Event::Call(Suspended { call, inner: self }))
+            }
+            Ok(Message::Finished { output, cpu }) => {
+                let sandbox = (!output.rolled_back).then_some(Sandbox { inner: self });
+                Ok(Event::Finished(Finished { output, cpu, sandbox }))
+            }
+            Ok(Message::Lost) | Err(_) => Err(Lost::Stopped),
+        }
+    }
+}

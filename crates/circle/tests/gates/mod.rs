@@ -1,0 +1,92 @@
+//! A circle with a wrapper around it, and one way to call its gates.
+#![allow(dead_code)]
+
+use std::sync::Mutex;
+
+use cantrip_canon::{IdSource, Timestamp, TurnId};
+use cantrip_circle::gate::{Executed, Identity, Stop, builtin, refuse};
+use cantrip_circle::{AnyGate, Asked, Circle, Decision, Effect, Given, Standing};
+use cantrip_loom::CallId;
+use cantrip_reply::{Call, Guard, Reply, Trace, codes};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+
+pub fn guard() -> Guard {
+    cantrip_reply::testing::guard()
+}
+
+/// The trace of a call that the gate calls are inside of.
+pub fn trace(guard: &Guard) -> Trace {
+    let found = Mutex::new(None);
+    let ended = guard
+        .call(Call::surface("test"), |rb| {
+            *found.lock().unwrap() = Some(rb.trace());
+            async { rb.success(codes::ok("test")) }
+        })
+        .now_or_never();
+    drop(ended);
+    found.into_inner().unwrap().expect("the call ran")
+}
+
+pub fn identity() -> Identity {
+    let ids = IdSource::seeded(7);
+    let turn_id: TurnId = ids.next(Timestamp::EPOCH);
+    Identity {
+        run_id: ids.next(Timestamp::EPOCH),
+        entity_id: ids.next(Timestamp::EPOCH),
+        turn_id,
+        call_id: CallId::of_turn(turn_id, 1),
+        tool_call_id: Some("call_1".to_owned()),
+    }
+}
+
+/// A circle with `done`, these gates and these wards, ten turns at most.
+pub fn circle(gates: impl IntoIterator<Item = AnyGate>, wards: Value) -> Circle {
+    let built =
+        Circle::builder().gate(builtin::done()).gates(gates).wards(&json!({"max_turns": 10})).wards(&wards).build();
+    built.expect("the circle can be built")
+}
+
+pub fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision {
+    let standing = Standing { askable: true, ..Standing::default() };
+    circle.decide(Asked { gate, given: Given::Tool(arguments) }, &standing)
+}
+
+/// Calls a gate and gives everything that came of it.
+pub async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) -> Executed {
+    let guard = guard();
+    let trace = trace(&guard);
+    match decide(circle, gate, arguments) {
+        Decision::Allowed(Effect::Execute(permit)) => {
+            permit.execute(&guard, &trace, Some(identity()), Some("key".to_owned()), stop).await
+        }
+        Decision::Refused(refusal) => {
+            let guarded = refuse(&guard, &trace, gate, Some(&identity()), refusal).await;
+            Executed { guarded, entered: Default::default() }
+        }
+        other => panic!("{gate} is neither executed nor refused: {other:?}"),
+    }
+}
+
+/// Calls a gate and gives its reply.
+pub async fn call(circle: &Circle, gate: &str, arguments: Value) -> Reply {
+    execute(circle, gate, arguments, Stop::never()).await.guarded.reply
+}
+
+/// The reply to a call that must be refused without being executed.
+pub fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &Standing) -> Reply {
+    let guard = guard();
+    let trace = trace(&guard);
+    match circle.decide(Asked { gate, given: Given::Tool(arguments) }, standing) {
+        Decision::Refused(refusal) => {
+            refuse(&guard, &trace, gate, None, refusal).now_or_never().expect("nothing to wait for").reply
+        }
+        other => panic!("{gate} was not refused: {other:?}"),
+    }
+}
+
+/// What a gate gave.
+#[track_caller]
+pub fn value(reply: &Reply) -> &Value {
+    reply.value().unwrap_or_else(|| panic!("{reply:?} has no value"))
+}
