@@ -72,14 +72,14 @@ impl Stream {
                 .by_ref()
                 .take(LINE_BYTES_MAX as u64 + 1)
                 .read_until(b'\n', &mut line)
-                .map_err(|error| failed("reading", &error))?;
+                .map_err(|error| failed("read", &error))?;
             if bytes == 0 {
                 break;
             }
             report.lines += 1;
             if line.len() > LINE_BYTES_MAX {
                 report.fault(LineFault::too_long(report.lines));
-                let whole = input.skip_until(b'\n').map_err(|error| failed("reading", &error));
+                let whole = input.skip_until(b'\n').map_err(|error| failed("read", &error));
                 whole?;
                 continue;
             }
@@ -96,12 +96,12 @@ impl Stream {
                 }
                 Err(faults) => faults.into_iter().for_each(|fault| report.fault(fault)),
             }
-            out.take(&mut emissions).map_err(|error| failed("writing what became of", &error))?;
+            out.take(&mut emissions).map_err(|error| failed("write", &error))?;
         }
         playback.close(&mut emissions);
-        out.take(&mut emissions).map_err(|error| failed("writing what became of", &error))?;
+        out.take(&mut emissions).map_err(|error| failed("write", &error))?;
         report.dropped = serde_json::to_value(playback.processor.dropped()).unwrap_or_default();
-        report.emissions = out.end().map_err(|error| failed("writing what became of", &error))?;
+        report.emissions = out.end().map_err(|error| failed("write", &error))?;
         Ok(report)
     }
 
@@ -114,7 +114,7 @@ impl Stream {
             if error.kind() == io::ErrorKind::NotFound {
                 Refusal::from(codes::file_missing(&name))
             } else {
-                Refusal::from(codes::io_failed("opening", &name, error.to_string()))
+                Refusal::from(codes::io_failed("open", &name, error.to_string()))
             }
         })?;
         let is_folder = file.metadata().is_ok_and(|metadata| metadata.is_dir());

@@ -234,6 +234,8 @@ fn a_file_that_cannot_be_read_is_told_apart_by_why() {
     envelope(&cantrip(&["stream", "no/such/file.jsonl", "--json"]), codes::FILE_MISSING.any());
     let folder = tempfile::tempdir().expect("a folder");
     envelope(&cantrip(&["stream", folder.path().to_str().expect("UTF-8"), "--json"]), codes::TARGET_UNUSABLE.any());
+    // Its first page is nobody's, so the system answers the read with an input/output error.
+    envelope(&cantrip(&["stream", "/proc/self/mem", "--json"]), codes::IO_FAILED.any());
 }
 
 #[test]
