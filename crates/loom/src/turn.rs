@@ -1,7 +1,7 @@
 //! What is a turn, and how does a cast end?
 
 use cantrip_canon::{CastId, EntityId, LoomId, Money, Timestamp, TurnId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{CallId, CantripId, Content, Fault, GateRecord, Output, Usage, Utterance};
@@ -111,7 +111,7 @@ pub struct Metadata {
 /// A closed turn, read back whole.
 ///
 /// It is put together from its records each time; none of this is stored twice.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub id: TurnId,
     /// None for a root.
@@ -182,6 +182,64 @@ impl Turn {
     pub fn said(&self) -> String {
         self.utterance.as_ref().map(Utterance::text).unwrap_or_default()
     }
+}
+
+/// As surfaces show it: how it was closed stands in flags of its own.
+impl Serialize for Turn {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let truncation = self.truncation();
+        WrittenTurn {
+            id: self.id,
+            parent_id: self.parent_id,
+            cantrip_id: self.cantrip_id,
+            entity_id: self.entity_id,
+            sequence: self.sequence,
+            utterance: self.utterance.as_ref(),
+            outputs: &self.outputs,
+            gate_calls: &self.gate_calls,
+            metadata: &self.metadata,
+            reward: self.reward,
+            terminated: self.terminated(),
+            truncated: self.truncated(),
+            loom_id: self.loom_id,
+            cast_id: self.cast_id,
+            intent: self.intent.as_ref(),
+            sealed: self.sealed(),
+            continuation_of: self.continuation_of,
+            forked_from: self.forked_from,
+            spawned_by: self.spawned_by,
+            ended_by: self.ended_by(),
+            truncation_reason: truncation.map(|(reason, _)| reason),
+            error: truncation.and_then(|(_, error)| error),
+        }
+        .serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenTurn<'a> {
+    id: TurnId,
+    parent_id: Option<TurnId>,
+    cantrip_id: CantripId,
+    entity_id: EntityId,
+    sequence: u64,
+    utterance: Option<&'a Utterance>,
+    outputs: &'a [Output],
+    gate_calls: &'a [GateRecord],
+    metadata: &'a Metadata,
+    reward: Option<f64>,
+    terminated: bool,
+    truncated: bool,
+    loom_id: LoomId,
+    cast_id: CastId,
+    intent: Option<&'a Content>,
+    sealed: bool,
+    continuation_of: Option<TurnId>,
+    forked_from: Option<Fork>,
+    spawned_by: Option<Spawn>,
+    ended_by: Option<EndedBy>,
+    truncation_reason: Option<TruncationReason>,
+    error: Option<&'a Fault>,
 }
 
 /// Which way a cast ended.

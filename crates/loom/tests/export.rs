@@ -376,3 +376,54 @@ async fn a_line_that_is_no_turn_is_named() {
         assert!(matches!(answer, Err(Error::Import { line: 2, .. })), "{bad}: {answer:?}");
     }
 }
+
+#[tokio::test]
+async fn a_turn_outcome_and_thread_are_written_under_the_names_of_the_specification() {
+    let loom = Memory::new();
+    let mut weaver = Weaver::new(&loom);
+    let parent = weave(&mut weaver).await;
+    let thread = loom.thread(parent.leaf.unwrap()).await.unwrap();
+    let turn = serde_json::to_value(thread.turns.last().unwrap()).unwrap();
+    let fields = [
+        "id",
+        "parent_id",
+        "cantrip_id",
+        "entity_id",
+        "sequence",
+        "utterance",
+        "outputs",
+        "gate_calls",
+        "metadata",
+        "reward",
+        "terminated",
+        "truncated",
+        "loom_id",
+        "cast_id",
+        "intent",
+        "sealed",
+        "continuation_of",
+        "forked_from",
+        "spawned_by",
+        "ended_by",
+        "truncation_reason",
+        "error",
+    ];
+    assert_eq!(keys(&turn), fields.into());
+    assert_eq!((&turn["terminated"], &turn["ended_by"]), (&json!(true), &json!("done")));
+    let record = &turn["gate_calls"][0];
+    assert_eq!(
+        (&record["state"], &record["reply"]["type"], &record["is_error"]),
+        (&json!("settled"), &json!("S"), &json!(false))
+    );
+    let delegated = &serde_json::to_value(&thread.turns[1]).unwrap()["gate_calls"][0];
+    assert_eq!(
+        (&delegated["state"], &delegated["result"], &delegated["reply"]),
+        (&json!("delegated"), &Value::Null, &Value::Null)
+    );
+    let outcome = serde_json::to_value(thread.casts[0].outcome.as_ref().unwrap()).unwrap();
+    assert_eq!((&outcome["status"], &outcome["result"]), (&json!("terminated"), &json!({"answer": 7})));
+    assert_eq!(outcome["usage"]["total_tokens"], 0);
+    let halves = serde_json::to_value(thread.halves()).unwrap();
+    let roles: Vec<&str> = halves.as_array().unwrap().iter().map(|half| half["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["entity", "circle"].repeat(thread.turns.len()));
+}

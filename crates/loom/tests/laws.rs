@@ -162,7 +162,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn paths_and_leaves_follow_from_parents_whatever_is_written(acts in prop::collection::vec(act(), 0..40)) {
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn the_records_are_all_there_is(acts in prop::collection::vec(act(), 0..25)) {
+    fn the_records_are_all_there_is(acts in prop::collection::vec(act(), 0..15)) {
         run(async {
             let folder = tempfile::tempdir().unwrap();
             let store = Jsonl::open(folder.path()).unwrap();
