@@ -112,7 +112,8 @@ fn every_folder_in_crates_is_a_room_and_the_index_lists_them_in_order() {
 fn every_room_says_in_one_line_what_it_is() {
     for room in house().rooms {
         let folder = root().join("crates").join(&room.name).join("src");
-        let Some(text) = ["lib.rs", "main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok()) else {
+        let Some(text) = ["lib.rs", "main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())
+        else {
             continue;
         };
         let first = text.lines().next().unwrap_or_default();
@@ -128,6 +129,16 @@ fn exceptions_name_files_that_exist_and_need_them() {
         let strict = House { exceptions: Vec::new(), ..House::parse(include_str!("rooms.toml")).expect("parses") };
         let found = strict.source_violations(&sources());
         assert!(found.iter().any(|v| v.place.starts_with(&exception.path)), "{} needs no exception", exception.path);
+    }
+}
+
+#[test]
+fn a_module_with_unsafe_code_exists_and_argues_for_it() {
+    for module in house().unsafe_modules {
+        let text = fs::read_to_string(root().join(&module.path)).expect("a listed module is there");
+        let argument: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(argument.contains("sound") && argument.len() > 400, "{} opens without its argument", module.path);
+        assert!(text.contains("// SAFETY:"), "{} has no unsafe block left", module.path);
     }
 }
 
@@ -171,6 +182,8 @@ fn what_gives_knowledge_away_in_a_source_is_found() {
         ("crates/cli/src/x.rs", r#"if reply.message().contains("missing") {}"#, "never on message text"),
         ("crates/loom/src/x.rs", r#"json!({"warnings": []})"#, "no success with warnings"),
         ("crates/circle/src/x.rs", "pub struct ReplyBuilder;", "one Reply, one builder"),
+        ("crates/loom/src/x.rs", "#![allow(unsafe_code)]", "unsafe outside"),
+        ("crates/loom/src/x.rs", "let x = unsafe { *p };", "unsafe outside"),
     ];
     for (path, text, fault) in cases {
         assert_found(&house().source_violations(&source(path, text)), &format!("{path}:1"), fault);

@@ -20,6 +20,8 @@ pub struct House {
     pub knowledge: BTreeMap<String, Knowledge>,
     #[serde(rename = "exception", default)]
     pub exceptions: Vec<Exception>,
+    #[serde(rename = "unsafe", default)]
+    pub unsafe_modules: Vec<UnsafeModule>,
 }
 
 /// A room: a folder in `crates/`.
@@ -46,6 +48,14 @@ pub struct Knowledge {
 pub struct Exception {
     pub path: String,
     pub knowledge: String,
+    pub why: String,
+}
+
+/// A module that may hold unsafe code.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnsafeModule {
+    pub path: String,
     pub why: String,
 }
 
@@ -141,8 +151,18 @@ impl House {
             }) else {
                 continue;
             };
+            let may_be_unsafe = self.unsafe_modules.iter().any(|module| module.path == source.path);
             for (number, line) in code_lines(&source.text) {
                 let place = || format!("{}:{number}", source.path);
+                if !may_be_unsafe
+                    && matches(r"\bunsafe_code\b.*\)\]|\bunsafe\s*(\{|fn\b|impl\b|extern\b)", line)
+                    && !line.contains("forbid")
+                {
+                    found.push(Violation {
+                        place: place(),
+                        fault: "unsafe outside the modules that argue for it".to_owned(),
+                    });
+                }
                 for kind in &room.forbids {
                     let excepted = self.exceptions.iter().any(|e| e.path == source.path && e.knowledge == *kind);
                     let knowledge = &self.knowledge[kind];
@@ -202,7 +222,10 @@ const REPLY_RULES: &[ReplyRule] = &[
 
 /// The lines of a source that are code, numbered from 1.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim_start().starts_with("//"))
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
 fn matches(pattern: &str, line: &str) -> bool {
