@@ -120,8 +120,6 @@ pub struct Folded {
     pub turns: Option<(u64, u64)>,
     pub deeds: Vec<Deed>,
     pub said: Option<String>,
-    /// The intents of which no group is left, oldest first.
-    pub intents: Vec<Content>,
 }
 
 /// A place in the list that can be gone back to.
@@ -396,8 +394,6 @@ impl View {
         }
         let shown_from = self.groups.first().map(|group| group.intent);
         let shown_from = shown_from.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
-        self.folded.intents =
-            self.intents[..shown_from.min(self.intents.len())].iter().map(|told| content_of(told)).collect();
         for group in &gone {
             Deed::add_all(&mut self.folded.deeds, &group.deeds);
         }
@@ -497,7 +493,7 @@ impl View {
         &self.folded
     }
 
-    /// The intents, oldest first, and which of them the group at `place` works on.
+    /// The intents of which no group is left once the first `place` groups are folded, oldest first.
     pub fn intents_before(&self, place: usize) -> Vec<Content> {
         let shown = self.groups.get(place).map(|group| group.intent);
         let shown = shown.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
@@ -516,7 +512,7 @@ impl View {
 
     /// Counted to estimated tokens on this thread. Bounded: a provider that counts something else entirely must not
     /// make every list look full or empty.
-    fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         let (counted, estimated) = self.counted;
         if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
     }

@@ -1,0 +1,112 @@
+//! The call: what conditions a crystal before any intent arrives.
+//!
+//! It is set when a cantrip is built and has no setter afterwards; another call is another cantrip. What changes from
+//! cast to cast (documents, data) belongs into the circle, where the entity reads it through gates.
+
+use cantrip_canon::json;
+use cantrip_crystal::{Choice, Sampling};
+use cantrip_loom::Call as Recorded;
+use serde_json::{Map, Value};
+
+/// The conditioning of a crystal. The empty call says nothing and leaves everything to its defaults.
+///
+/// ```
+/// use cantrip::Call;
+///
+/// let call = Call::new().system_prompt("You count words.").temperature(0.2).require_done_tool();
+/// assert_eq!(call.prompt(), Some("You count words."));
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+#[must_use = "a call is part of a cantrip"]
+pub struct Call {
+    system_prompt: Option<String>,
+    sampling: Sampling,
+    tool_choice: Option<Choice>,
+    require_done_tool: bool,
+    max_tokens: Option<u32>,
+}
+
+impl Call {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first message of every request, verbatim. An empty one is none.
+    pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
+        self.system_prompt = Some(prompt.into()).filter(|prompt| !prompt.is_empty());
+        self
+    }
+
+    /// How the next token is chosen.
+    pub fn sampling(mut self, sampling: Sampling) -> Self {
+        self.sampling = sampling;
+        self
+    }
+
+    pub fn temperature(mut self, temperature: f64) -> Self {
+        self.sampling.temperature = Some(temperature);
+        self
+    }
+
+    /// Whether an answer must call something; without it the medium decides.
+    pub fn tool_choice(mut self, choice: Choice) -> Self {
+        self.tool_choice = Some(choice);
+        self
+    }
+
+    /// Only `done` ends a cast; a text without a call does not.
+    pub fn require_done_tool(mut self) -> Self {
+        self.require_done_tool = true;
+        self
+    }
+
+    /// Tokens of one answer.
+    pub fn max_tokens(mut self, tokens: u32) -> Self {
+        self.max_tokens = Some(tokens);
+        self
+    }
+
+    /// The same call for a child that is told something else first; none is nothing.
+    pub(crate) fn prompted(&self, prompt: Option<String>) -> Self {
+        Self { system_prompt: prompt.filter(|prompt| !prompt.is_empty()), ..self.clone() }
+    }
+
+    pub fn prompt(&self) -> Option<&str> {
+        self.system_prompt.as_deref()
+    }
+
+    pub fn samples(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    pub fn choice(&self) -> Option<Choice> {
+        self.tool_choice
+    }
+
+    pub fn requires_done_tool(&self) -> bool {
+        self.require_done_tool
+    }
+
+    /// Tokens of one answer, if it says.
+    pub fn output_tokens(&self) -> Option<u32> {
+        self.max_tokens
+    }
+
+    /// As the root record keeps it: only what was said.
+    pub(crate) fn record(&self) -> Result<Recorded, json::WriteFault> {
+        let mut settings = match json::to_value(&self.sampling)? {
+            Value::Object(settings) => settings,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        };
+        if let Some(choice) = self.tool_choice {
+            settings.insert("tool_choice".to_owned(), choice.as_str().into());
+        }
+        if self.require_done_tool {
+            settings.insert("require_done_tool".to_owned(), true.into());
+        }
+        if let Some(tokens) = self.max_tokens {
+            settings.insert("max_tokens".to_owned(), tokens.into());
+        }
+        Ok(Recorded { system_prompt: self.system_prompt.clone(), settings })
+    }
+}

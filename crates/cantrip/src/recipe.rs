@@ -1,0 +1,498 @@
+//! The cantrip: crystal, call and circle as one value that can be cast.
+//!
+//! Everything that could be wrong about it is found by [`Builder::build`], all at once; what comes out is frozen, cheap
+//! to clone and can be cast by many at the same time. It has no setters: its id is cut from the hash of what it is, and
+//! every thread in the loom names that id, so a cantrip that changed under its threads would make them lie.
+
+mod fault;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use cantrip_canon::{Currency, Hash, LoomId, Timestamp, stable_hash};
+use cantrip_circle::medium::Conversation;
+use cantrip_circle::{AnyGate, Builder as CircleBuilder, Circle, Delegates, Medium, MediumKind, SystemPrompt, Wards};
+use cantrip_crystal::{AnyCrystal, Choice, Crystal, Retry};
+use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Held, Journal, Loom, Mode, Root};
+use serde_json::{Value, json};
+
+pub use fault::{Fault, Faults};
+pub use verify::{AnyVerifier, Verdict, Verifier};
+
+use crate::Call;
+use crate::fold::Folding;
+use crate::list::{Frame, Measure};
+
+/// Whether it is known what a crystal's answers cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Price {
+    Unknown,
+    /// Nothing is ever charged.
+    Free,
+    /// In these currencies.
+    In(Vec<Currency>),
+}
+
+impl Price {
+    /// What is known from the name alone: what runs here costs nothing.
+    fn of(crystal: &str) -> Self {
+        match crystal.split_once('/').map_or(crystal, |(provider, _)| provider) {
+            "ollama" | "local" | "scripted" | "replay" | "program" | "human" => Self::Free,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn keeps(&self, currency: Currency) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Free => true,
+            Self::In(currencies) => currencies.contains(&currency),
+        }
+    }
+}
+
+/// A spell that can be cast. Cheap to clone, and frozen.
+///
+/// ```
+/// use cantrip::{Call, Cantrip};
+/// use cantrip_circle::gate::builtin;
+/// use cantrip_crystal::{Response, Script, Scripted};
+///
+/// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
+/// let cantrip = Cantrip::builder()
+///     .crystal(Scripted::new("scripted/three", script))
+///     .call(Call::new().system_prompt("You count."))
+///     .gate(builtin::done())
+///     .ward("max_turns", 5)
+///     .build()
+///     .unwrap();
+/// assert!(cantrip.id().to_string().starts_with("can_"));
+/// ```
+#[derive(Clone)]
+pub struct Cantrip(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    name: Option<String>,
+    crystal: AnyCrystal,
+    crystals: BTreeMap<String, AnyCrystal>,
+    call: Call,
+    circle: Circle,
+    mediums: BTreeMap<MediumKind, Arc<dyn Medium>>,
+    folding: Folding,
+    retry: Retry,
+    park: bool,
+    mode: Mode,
+    forces_calls: bool,
+    measure: Measure,
+    verifier: Option<AnyVerifier>,
+    store: Option<AnyLoom>,
+    record: Recorded,
+    hash: Hash,
+}
+
+impl fmt::Debug for Cantrip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cantrip")
+            .field("id", &self.id())
+            .field("crystal", &self.0.record.crystal)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cantrip {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Equal cantrips have one id, in every process.
+    pub fn id(&self) -> CantripId {
+        CantripId::cut(&self.0.hash)
+    }
+
+    /// What the id is cut from.
+    pub fn hash(&self) -> Hash {
+        self.0.hash
+    }
+
+    /// The name of its spell, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The loom that its casts are woven into: that of its name, or else its own.
+    pub fn loom_id(&self) -> LoomId {
+        match self.name() {
+            Some(name) => loom_named(name),
+            None => loom_named(&self.id().to_string()),
+        }
+    }
+
+    pub fn crystal(&self) -> &AnyCrystal {
+        &self.0.crystal
+    }
+
+    /// The crystal that a child asks for by name: one that was offered, or the own one.
+    pub fn crystal_named(&self, name: &str) -> Option<&AnyCrystal> {
+        let own = (self.0.crystal.name() == name).then_some(&self.0.crystal);
+        self.0.crystals.get(name).or(own)
+    }
+
+    pub fn call(&self) -> &Call {
+        &self.0.call
+    }
+
+    pub fn circle(&self) -> &Circle {
+        &self.0.circle
+    }
+
+    /// The wards in force, one of each kind.
+    pub fn wards(&self) -> &Wards {
+        self.0.circle.wards()
+    }
+
+    /// Whether only `done` ends a cast.
+    pub fn requires_done_tool(&self) -> bool {
+        self.wards().require_done_tool
+    }
+
+    /// What serves a medium; none if nobody gave it and it cannot be served without being given.
+    pub fn medium(&self, kind: MediumKind) -> Option<Arc<dyn Medium>> {
+        match kind {
+            MediumKind::Conversation => Some(Arc::new(Conversation)),
+            MediumKind::Javascript
+            | MediumKind::Python
+            | MediumKind::Shell
+            | MediumKind::Browser
+            | MediumKind::Human => self.0.mediums.get(&kind).cloned(),
+        }
+    }
+
+    pub fn folding(&self) -> &Folding {
+        &self.0.folding
+    }
+
+    pub fn retry(&self) -> &Retry {
+        &self.0.retry
+    }
+
+    /// Whether a root run waits when its crystal stays down, instead of ending.
+    pub fn parks(&self) -> bool {
+        self.0.park
+    }
+
+    /// Whether the crystal is offered tools, or reads and writes fenced text.
+    pub fn mode(&self) -> Mode {
+        self.0.mode
+    }
+
+    pub fn measure(&self) -> Measure {
+        self.0.measure
+    }
+
+    pub fn verifier(&self) -> Option<&AnyVerifier> {
+        self.0.verifier.as_ref()
+    }
+
+    /// The store it was given; without one the caster chooses.
+    pub fn store(&self) -> Option<&AnyLoom> {
+        self.0.store.as_ref()
+    }
+
+    /// Whether an answer must call something: as the call says, or as the medium needs it.
+    pub fn choice(&self) -> Choice {
+        let forced = self.0.circle.medium().is_code()
+            && self.requires_done_tool()
+            && self.0.forces_calls
+            && self.0.mode == Mode::Tool;
+        self.0.call.choice().unwrap_or(if forced { Choice::Required } else { Choice::Auto })
+    }
+
+    /// What the root record says.
+    pub fn record(&self) -> &Recorded {
+        &self.0.record
+    }
+
+    /// The root record, and the bodies that belong to it.
+    pub fn root(&self, bodies: &mut Vec<Body>) -> Result<Root, Error> {
+        let cantrip = Held::of(self.0.record.clone(), bodies)?;
+        Ok(Root { cantrip_id: self.id(), hash: self.0.hash, cantrip })
+    }
+
+    /// What stands before everything else in its list. `capabilities` are the circle in words; they are shown in fenced
+    /// mode alone.
+    pub fn frame(&self, capabilities: Option<String>) -> Frame {
+        let capabilities = match self.0.mode {
+            Mode::Tool => None,
+            Mode::Fenced => capabilities,
+        };
+        let frame = Frame::of(&self.0.record, self.0.circle.medium().as_str());
+        Frame { capabilities, measure: self.0.measure, ..frame }
+    }
+
+    /// The cantrip of a child: its own circle, carved from this one's; its crystal by name; what it is told first. It
+    /// has no verifier, and is written to the same loom.
+    pub fn child(&self, circle: Circle, prompt: &SystemPrompt, crystal: Option<&str>) -> Result<Self, Faults> {
+        let call = match prompt {
+            SystemPrompt::Inherited => self.0.call.clone(),
+            SystemPrompt::Given(prompt) => self.0.call.prompted(Some(prompt.clone())),
+            SystemPrompt::None => self.0.call.prompted(None),
+        };
+        let crystal = crystal.and_then(|name| self.crystal_named(name)).unwrap_or(&self.0.crystal).clone();
+        let (record, hash) = recorded(&call, &circle, crystal.name())?;
+        let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
+        Ok(Self(Arc::new(Inner { name, crystal, call, circle, verifier: None, record, hash, ..Inner::clone(&self.0) })))
+    }
+
+    /// The same cantrip with another crystal, for a fork that names one: another id, the same call and circle.
+    pub fn with_crystal(&self, crystal: impl Crystal + 'static) -> Result<Self, Faults> {
+        let crystal = AnyCrystal::new(crystal);
+        let (record, hash) = recorded(&self.0.call, &self.0.circle, crystal.name())?;
+        let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
+        Ok(Self(Arc::new(Inner { name, crystal, record, hash, ..Inner::clone(&self.0) })))
+    }
+}
+
+/// The id of the loom with this name: the same in every process, so a spell cast anywhere on one store is in one loom.
+///
+/// ```
+/// # use cantrip::loom_named;
+/// assert_eq!(loom_named("analyst"), loom_named("analyst"));
+/// assert_ne!(loom_named("analyst"), loom_named("writer"));
+/// ```
+pub fn loom_named(name: &str) -> LoomId {
+    let hash = stable_hash(&json!({"v": 1, "kind": "loom", "name": name}));
+    let hash = hash.unwrap_or_else(|_| cantrip_canon::bytes_hash(name.as_bytes()));
+    let mut chance = [0; 10];
+    chance.copy_from_slice(&hash.as_bytes()[..10]);
+    LoomId::from_parts(Timestamp::EPOCH, chance)
+}
+
+/// What is recorded of a cantrip, and its hash.
+fn recorded(call: &Call, circle: &Circle, crystal: &str) -> Result<(Recorded, Hash), Faults> {
+    let unrecordable = |what: String| Faults::new(vec![Fault::Unrecordable(what)]);
+    let record = Recorded {
+        call: call.record().map_err(|fault| unrecordable(fault.to_string()))?,
+        definitions: circle.definitions().iter().map(|definition| definition.to_value()).collect(),
+        circle: circle.to_value(),
+        wards: circle.wards().to_value(),
+        crystal: crystal.to_owned(),
+    };
+    let hash = record.hash().map_err(|fault| unrecordable(fault.to_string()))?;
+    Ok((record, hash))
+}
+
+/// Collects what a cantrip is made of.
+#[must_use = "a cantrip is made by build()"]
+#[derive(Default)]
+pub struct Builder {
+    name: Option<String>,
+    crystal: Option<AnyCrystal>,
+    crystals: BTreeMap<String, AnyCrystal>,
+    call: Call,
+    circle: Option<CircleBuilder>,
+    mediums: BTreeMap<MediumKind, Arc<dyn Medium>>,
+    folding: Folding,
+    retry: Retry,
+    runs_end: bool,
+    fenced: bool,
+    forces_calls: bool,
+    price: Option<Price>,
+    measure: Measure,
+    verifier: Option<AnyVerifier>,
+    store: Option<AnyLoom>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("circle", &self.circle).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// The loom is that of this name; an edited cantrip of the same name is another root in it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    pub fn crystal(mut self, crystal: impl Crystal + 'static) -> Self {
+        self.crystal = Some(AnyCrystal::new(crystal));
+        self
+    }
+
+    /// A crystal that children may have under this name, where a delegation gate offers it.
+    pub fn child_crystal(mut self, name: impl Into<String>, crystal: impl Crystal + 'static) -> Self {
+        self.crystals.insert(name.into(), AnyCrystal::new(crystal));
+        self
+    }
+
+    pub fn call(mut self, call: Call) -> Self {
+        self.call = call;
+        self
+    }
+
+    /// The circle, not yet built: its faults are told together with all others. What was said about the circle before
+    /// is replaced.
+    pub fn circle(mut self, circle: CircleBuilder) -> Self {
+        self.circle = Some(circle);
+        self
+    }
+
+    fn in_circle(mut self, change: impl FnOnce(CircleBuilder) -> CircleBuilder) -> Self {
+        self.circle = Some(change(self.circle.take().unwrap_or_default()));
+        self
+    }
+
+    pub fn gate(self, gate: impl Into<AnyGate>) -> Self {
+        self.in_circle(|circle| circle.gate(gate))
+    }
+
+    /// A delegation gate with what it may hand on.
+    pub fn delegating(self, gate: impl Into<AnyGate>, delegates: Delegates) -> Self {
+        self.in_circle(|circle| circle.delegating(gate, delegates))
+    }
+
+    /// One ward, as a spell writes it.
+    pub fn ward(self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        self.in_circle(|circle| circle.wards(&json!({ name: value })))
+    }
+
+    /// A table of wards, or a list of such tables.
+    pub fn wards(self, written: &Value) -> Self {
+        self.in_circle(|circle| circle.wards(written))
+    }
+
+    /// Exactly one; without one it is a conversation.
+    pub fn medium(self, medium: MediumKind) -> Self {
+        self.in_circle(|circle| circle.medium(medium))
+    }
+
+    /// What serves a medium, its own or one that children may have.
+    pub fn served_by(mut self, medium: Arc<dyn Medium>) -> Self {
+        self.mediums.insert(medium.kind(), medium);
+        self
+    }
+
+    pub fn folding(mut self, folding: Folding) -> Self {
+        self.folding = folding;
+        self
+    }
+
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Whether a root run waits when its crystal stays down; it does unless told otherwise.
+    pub fn park(mut self, park: bool) -> Self {
+        self.runs_end = !park;
+        self
+    }
+
+    /// The crystal is offered no tools: it reads what it may do as text and answers with fenced programs.
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
+
+    /// The crystal's provider can be made to call something.
+    pub fn forces_calls(mut self, forces: bool) -> Self {
+        self.forces_calls = forces;
+        self
+    }
+
+    /// What is known of the crystal's price, where its name does not say it.
+    pub fn price(mut self, price: Price) -> Self {
+        self.price = Some(price);
+        self
+    }
+
+    /// How the crystal's tokens are estimated, and its window.
+    pub fn measure(mut self, measure: Measure) -> Self {
+        self.measure = measure;
+        self
+    }
+
+    /// What the answer must look like.
+    pub fn answer_schema(self, schema: Value) -> Self {
+        self.in_circle(|circle| circle.answer_schema(schema))
+    }
+
+    /// What looks at an answer before it ends a cast.
+    pub fn verify(self, verifier: impl Verifier) -> Self {
+        let mut builder = self.in_circle(CircleBuilder::verified);
+        builder.verifier = Some(AnyVerifier::new(verifier));
+        builder
+    }
+
+    /// Where its casts are woven.
+    pub fn store(mut self, store: impl Journal + Loom + 'static) -> Self {
+        self.store = Some(AnyLoom::new(store));
+        self
+    }
+
+    /// The cantrip, or everything that is wrong with it.
+    pub fn build(self) -> Result<Cantrip, Faults> {
+        let mut faults = Vec::new();
+        let crystal_name = self.crystal.as_ref().map(|crystal| crystal.name().to_owned());
+        if self.crystal.is_none() {
+            faults.push(Fault::NoCrystal);
+        }
+        let circle = match self.circle {
+            None => {
+                faults.push(Fault::NoCircle);
+                None
+            }
+            Some(circle) => {
+                let wards = Wards { require_done_tool: self.call.requires_done_tool(), ..Wards::default() };
+                let circle = match &crystal_name {
+                    Some(name) => circle.crystal(name),
+                    None => circle,
+                };
+                match circle.warded(&wards).build() {
+                    Ok(circle) => Some(circle),
+                    Err(found) => {
+                        faults.extend(found.into_iter().map(Fault::Circle));
+                        None
+                    }
+                }
+            }
+        };
+        if let (Some(name), Some(circle)) = (&crystal_name, &circle) {
+            let price = self.price.unwrap_or_else(|| Price::of(name));
+            let unkept = circle.wards().max_cost.iter().find(|limit| !price.keeps(limit.currency()));
+            faults.extend(unkept.map(|limit| Fault::Unpriced { crystal: name.clone(), limit: *limit }));
+        }
+        faults.extend(self.folding.faults());
+        if let Err(fault) = self.call.record() {
+            faults.push(Fault::Unrecordable(fault.to_string()));
+        }
+        let (Some(crystal), Some(circle)) = (self.crystal, circle) else { return Err(Faults::new(faults)) };
+        if !faults.is_empty() {
+            return Err(Faults::new(faults));
+        }
+        let (record, hash) = recorded(&self.call, &circle, crystal.name())?;
+        Ok(Cantrip(Arc::new(Inner {
+            name: self.name,
+            crystal,
+            crystals: self.crystals,
+            call: self.call,
+            circle,
+            mediums: self.mediums,
+            folding: self.folding,
+            retry: self.retry,
+            park: !self.runs_end,
+            mode: if self.fenced { Mode::Fenced } else { Mode::Tool },
+            forces_calls: self.forces_calls,
+            measure: self.measure,
+            verifier: self.verifier,
+            store: self.store,
+            record,
+            hash,
+        })))
+    }
+}

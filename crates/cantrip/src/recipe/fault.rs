@@ -1,0 +1,78 @@
+//! What keeps a cantrip from being built?
+
+use std::fmt;
+
+use cantrip_canon::Money;
+use cantrip_circle::CircleFault;
+use cantrip_reply::{Filled, Invalid, Refusal, codes};
+use serde_json::json;
+
+/// One thing that is wrong. The order of the variants is the order in which faults are told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    NoCrystal,
+    NoCircle,
+    /// What the circle says about itself, in its own order.
+    Circle(CircleFault),
+    /// A limit on money that nobody could keep.
+    Unpriced {
+        crystal: String,
+        limit: Money,
+    },
+    /// A fold after fewer than two turns would have nothing to keep.
+    FoldsTooSoon {
+        turns: u64,
+    },
+    /// A share of the window that is none.
+    WindowShare(f64),
+    /// Something in it has no JSON form: a temperature that is no number.
+    Unrecordable(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCrystal => f.write_str("cantrip requires a crystal"),
+            Self::NoCircle => f.write_str("cantrip requires a circle"),
+            Self::Circle(fault) => fault.fmt(f),
+            Self::Unpriced { crystal, limit } => {
+                write!(f, "{crystal} has no price, so max_cost {limit} cannot be kept")
+            }
+            Self::FoldsTooSoon { turns } => write!(f, "folding after {turns} turns keeps nothing: at least 2"),
+            Self::WindowShare(share) => write!(f, "window_share {share} is not between 0 and 1"),
+            Self::Unrecordable(what) => write!(f, "the call cannot be recorded: {what}"),
+        }
+    }
+}
+
+/// Everything that is wrong with a cantrip, the first to be told first. Never empty.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{}", self.first())]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(super) fn new(faults: Vec<Fault>) -> Self {
+        assert!(!faults.is_empty(), "a cantrip without faults is built");
+        Self(faults)
+    }
+
+    pub fn first(&self) -> &Fault {
+        &self.0[0]
+    }
+
+    pub fn all(&self) -> &[Fault] {
+        &self.0
+    }
+
+    /// The reply: the first in its message, all of them in its data.
+    pub fn filled(&self) -> Filled<Invalid> {
+        let all: Vec<String> = self.0.iter().map(Fault::to_string).collect();
+        codes::contract_invalid(self.first().to_string()).data(json!({ "faults": all }))
+    }
+}
+
+impl From<Faults> for Refusal {
+    fn from(faults: Faults) -> Self {
+        faults.filled().into()
+    }
+}
