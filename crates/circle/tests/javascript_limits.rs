@@ -172,6 +172,55 @@ async fn a_hundred_megabytes_of_output_never_exist() {
 }
 
 #[tokio::test]
+async fn no_length_however_large_or_false_keeps_a_native_busy() {
+    let mut world = World::with(tight());
+    for code in [
+        "[].reverse.call({length: 2 ** 53 - 1})",
+        "[].copyWithin.call({length: 2 ** 53 - 1}, 0, 1)",
+        "[].fill.call({length: 2 ** 53 - 1}, 1)",
+        "[].join.call({length: 2 ** 32})",
+        "var n = 0; [].reverse.call({get length() { return n++ ? 2 ** 53 - 1 : 1 }})",
+        "[].reverse.call(new Proxy([], {get: (t, k) => k === 'length' ? 2 ** 53 - 1 : t[k]}))",
+        "Array(2 ** 32 - 1).join('x')",
+        "Array(2 ** 32 - 1).toString()",
+        "Array(2 ** 32 - 1).sort()",
+        "Array(2 ** 32 - 1).splice(0, 2 ** 31)",
+        "Array(2 ** 32 - 1).slice(1)",
+        "Array(2 ** 32 - 1).shift()",
+        "[Array(2 ** 32 - 1)].flat()",
+        "[1].flatMap(() => Array(2 ** 32 - 1))",
+        "[].concat(Array(2 ** 32 - 1))",
+        "'a'.repeat(3e6).indexOf('a'.repeat(1e6) + 'b')",
+        "'a'.repeat(3e6).split({toString: () => 'a'.repeat(1e6) + 'b'})",
+    ] {
+        let (output, kept) = world.finish(code).await;
+        assert!(kept, "{code}: {output:?}");
+        let name = output.error.map(|error| error.name);
+        assert!(matches!(name.as_deref(), Some("RangeError" | "TypeError")), "{code}: {name:?}");
+    }
+    for (code, value) in [
+        ("[3, 1, 2].sort().reverse().concat([0], 9).slice(1).join('-')", "\"2-1-0-9\""),
+        ("[].slice.call('abc', 1)", "[\"b\", \"c\"]"),
+        ("(function () { return [].join.call(arguments) })(1, 2)", "\"1,2\""),
+        ("[[1, [2]], 3, , 4].flat(Infinity)", "[1, 2, 3, 4]"),
+        ("JSON.stringify([1, 2].flatMap((x, i) => [x, [i]]))", "\"[1,[0],2,[1]]\""),
+        ("Object.keys([[1], 2].flat())", "[\"0\", \"1\"]"),
+        (
+            "['a-b'.split('-'), 'aXbX'.replace('X', '$&$&'), 'aXb'.replaceAll('X', () => 1), 'abc'.includes('bc')]",
+            "[[\"a\", \"b\"], \"aXXbX\", \"a1b\", true]",
+        ),
+        (
+            "['a1b2'.split(/\\d/), 'a1'.replace(/\\d/, (d) => +d + 1), 'abc'.indexOf(), 'undefined'.indexOf(undefined)]",
+            "[[\"a\", \"b\", \"\"], \"a2\", -1, 0]",
+        ),
+        ("[...'abc'].splice(1, 1).concat([].shift(), [5].unshift(4))", "[\"b\", undefined, 2]"),
+        ("new Uint8Array([3, 1]).sort().join()", "\"1,3\""),
+    ] {
+        assert_eq!(world.value(code).await, value, "{code}");
+    }
+}
+
+#[tokio::test]
 async fn a_busy_program_leaves_its_neighbours_their_turns() {
     let mut hog = World::with(ProgramLimits { cpu_ms: 60_000, wall_ms: 600_000, ..ProgramLimits::default() });
     let host = hog.host.clone();

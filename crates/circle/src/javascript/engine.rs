@@ -318,6 +318,13 @@ fn host_functions<'js>(ctx: &Ctx<'js>, core: &Rc<Core>) -> rquickjs::Result<Obje
     let of = Rc::clone(core);
     host.set("print", Function::new(ctx.clone(), move |ctx: Ctx<'js>, line: String| of.print(&ctx, &line))?)?;
     let of = Rc::clone(core);
+    let of_beat = Rc::clone(core);
+    let beat = move |ctx: Ctx<'js>| match of_beat.interrupted() {
+        false => Ok(()),
+        true => of_beat.alive(&ctx),
+    };
+    host.set("beat", Function::new(ctx.clone(), beat)?)?;
+    host.set("plain", Function::new(ctx.clone(), |value: Value<'js>| value.is_array() && !value.is_proxy())?)?;
     host.set("check", Function::new(ctx.clone(), move |ctx: Ctx<'js>| of.alive(&ctx))?)?;
     Ok(host)
 }

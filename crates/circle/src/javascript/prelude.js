@@ -26,7 +26,7 @@
   const setSize = bound(getOwnPropertyDescriptor(Set.prototype, "size").get);
   const mapEach = bound(Map.prototype.forEach);
   const setEach = bound(Set.prototype.forEach);
-  const {now, random, print, check} = host;
+  const {now, random, print, check, beat, plain} = host;
 
   // Descriptors have no prototype: a program may have put a getter named `get` into the common one.
   const hidden = (holder, name, value) =>
@@ -57,7 +57,7 @@
   const nativeParse = NativeDate.parse, utc = NativeDate.UTC;
   const zone = /(?:Z|[+-]\d\d:?\d\d|(?:GMT|UTC|UT|[ECMP][SD]T))\s*(?:\([^)]*\))?\s*$/i;
   const dayOnly = /^\s*[+-]?\d{4,6}(?:-\d\d(?:-\d\d)?)?\s*$/;
-  const isoTime = /^\s*[+-]?\d{4,6}-\d\d(?:-\d\d)?[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?\s*$/;
+  const isoTime = /^\s*[+-]?\d{4,6}-\d\d(?:-\d\d)?T\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?\s*$/;
   const parse = (text) => {
     if (exec(dayOnly, text) !== null || exec(zone, text) !== null) return nativeParse(text);
     return nativeParse(text + (exec(isoTime, text) !== null ? "Z" : " UTC"));
@@ -160,6 +160,84 @@
     if (typeof job !== "function") throw new NativeTypeError("queueMicrotask takes a function");
     then(resolved, () => { job(); });
   }, "queueMicrotask", 1));
+
+  // --- Natives that go through a length without looking at the time. A sparse array can have any length and no elements,
+  // and the length of an array-like can be a lie, so they are given real arrays of a bounded length and nothing else.
+  const LONG = 1 << 24, SLOW = 1 << 16, SEARCH = 2 ** 32;
+  const tooLong = () => new RangeError0(`an array longer than ${LONG} cannot be processed as a whole`);
+  const RangeError0 = RangeError;
+  const bounded = (value, mutates) => {
+    if (plain(value)) {
+      if (value.length > LONG) throw tooLong();
+      if (value.length > SLOW) beat();
+      return value;
+    }
+    if (value === null || value === undefined) throw new NativeTypeError("cannot convert undefined or null to object");
+    if (mutates) throw new NativeTypeError("this array method changes arrays only");
+    const length = NativeNumber(value.length);
+    if (length > LONG) throw tooLong();
+    const copy = [];
+    for (let at = 0; at < length; at++) if (typeof value !== "object" || at in value) hidden(copy, at, value[at]);
+    if (length > 0 && copy.length < length) copy.length = length;
+    return copy;
+  };
+  for (const name of ["reverse", "copyWithin", "splice", "shift", "unshift", "sort", "fill"])
+    replace(Array.prototype, name, (native) => function (...values) {
+      return apply(native, bounded(this, true), values);
+    });
+  for (const name of ["join", "slice", "toReversed", "toSorted", "toSpliced", "with", "toLocaleString"])
+    replace(Array.prototype, name, (native) => function (...values) {
+      return apply(native, bounded(this, false), values);
+    });
+  replace(Array.prototype, "concat", (native) => function (...values) {
+    for (let at = 0; at < values.length; at++) if (isArray(values[at])) values[at] = bounded(values[at], false);
+    return apply(native, isArray(this) ? bounded(this, false) : this, values);
+  });
+  const flatten = (into, from, depth) => {
+    for (let at = 0; at < from.length; at++) {
+      if (!(at in from)) continue;
+      const item = from[at];
+      if (depth > 0 && isArray(item)) flatten(into, bounded(item, false), depth - 1);
+      else hidden(into, into.length, item);
+    }
+    return into;
+  };
+  const shown = (list) => {
+    for (let at = 0; at < list.length; at++)
+      defineProperty(list, at, {__proto__: null, enumerable: true});
+    return list;
+  };
+  replace(Array.prototype, "flat", () => function (depth) {
+    return shown(flatten([], bounded(this, false), depth === undefined ? 1 : NativeNumber(depth) || 0));
+  });
+  replace(Array.prototype, "flatMap", () => function (mapper, self) {
+    const from = bounded(this, false), mapped = [];
+    for (let at = 0; at < from.length; at++)
+      if (at in from) hidden(mapped, mapped.length, apply(mapper, self, [from[at], at, this]));
+    return shown(flatten([], mapped, 1));
+  });
+  const typed = getPrototypeOf(Uint8Array.prototype);
+  const typedLength = bound(getOwnPropertyDescriptor(typed, "length").get);
+  for (const name of ["fill", "reverse", "sort", "copyWithin", "indexOf", "lastIndexOf", "includes", "set", "slice",
+    "join", "toReversed", "toSorted"])
+    replace(typed, name, (native) => function (...values) {
+      if (typedLength(this) > SLOW) beat();
+      return apply(native, this, values);
+    });
+  for (const name of ["indexOf", "lastIndexOf", "includes", "split", "replace", "replaceAll", "startsWith", "endsWith",
+    "localeCompare"])
+    replace(NativeString.prototype, name, (native) => function (...values) {
+      let sought = values[0];
+      if (this === null || this === undefined || typeof sought !== "string" && sought !== null &&
+        (typeof sought === "object" || typeof sought === "function") &&
+        (sought[Symbol.split] !== undefined || sought[Symbol.replace] !== undefined)) return apply(native, this, values);
+      const within = typeof this === "string" ? this : NativeString(this);
+      if (values.length > 0 && sought !== undefined) values[0] = sought = NativeString(sought);
+      const length = typeof sought === "string" ? sought.length : 1;
+      if (within.length * length > SEARCH) throw new RangeError0("both texts are too long for a search");
+      if (within.length > SLOW) beat();
+      return apply(native, within, values);
+    });
 
   // --- A program may shadow a gate's name, but not for ever: the globals cannot be frozen, nor a gate's name nailed.
   const gates = create(null);

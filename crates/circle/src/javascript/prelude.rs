@@ -1,11 +1,30 @@
 //! The prelude: what every sandbox runs before its first program, and the functions it hands the host.
 
-use rquickjs::context::EvalOptions;
-use rquickjs::{Ctx, Function, Object, Persistent, Value};
+use std::sync::OnceLock;
+
+use rquickjs::context::intrinsic;
+use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime, Value};
+
+use super::raw::{self, Compiled};
 
 const SOURCE: &str = include_str!("prelude.js");
 /// The name the prelude's frames have in a stack; no program can have it.
 pub(super) const NAME: &str = "<prelude>";
+
+/// The prelude is compiled once in a process; every sandbox is given the bytecode. That is a tenth of the work, and the
+/// text is not kept ten thousand times.
+fn compiled() -> rquickjs::Result<&'static Compiled> {
+    static COMPILED: OnceLock<Compiled> = OnceLock::new();
+    if let Some(compiled) = COMPILED.get() {
+        return Ok(compiled);
+    }
+    let context = Context::custom::<(intrinsic::Eval, intrinsic::RegExpCompiler, intrinsic::RegExp)>(&Runtime::new()?)?;
+    let compiled = context.with(|ctx| {
+        raw::enter(&ctx);
+        Compiled::new(&ctx, SOURCE, NAME)
+    })?;
+    Ok(COMPILED.get_or_init(|| compiled))
+}
 
 /// Functions of the prelude, kept out of the program's reach.
 pub(super) struct Prelude {
@@ -20,9 +39,7 @@ pub(super) struct Prelude {
 impl Prelude {
     /// Runs the prelude, which is given the host's own functions.
     pub(super) fn run<'js>(ctx: &Ctx<'js>, host: Object<'js>) -> rquickjs::Result<Self> {
-        let mut options = EvalOptions::default();
-        options.filename = Some(NAME.into());
-        let prelude: Function<'js> = ctx.eval_with_options(SOURCE, options)?;
+        let prelude = raw::load(ctx, compiled()?)?;
         let made: Object<'js> = prelude.call((host,))?;
         let keep = |name: &str| -> rquickjs::Result<Persistent<Function<'static>>> {
             Ok(Persistent::save(ctx, made.get::<_, Function<'js>>(name)?))

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder, on_stack};
 use rquickjs::allocator::{Allocator, RustAllocator};
-use rquickjs::{Ctx, Exception, qjs};
+use rquickjs::{Ctx, Exception, Function, Value, qjs};
 
 use super::meter::Meter;
 
@@ -257,18 +257,64 @@ pub(super) fn raise(ctx: &Ctx<'_>) -> rquickjs::Error {
 
 /// Compiles a program without running it: the engine's own verdict on its syntax, within the engine's own stack check.
 pub(super) fn compile(ctx: &Ctx<'_>, source: &str, name: &str) -> rquickjs::Result<()> {
+    let compiled = compile_as(ctx, source, name, qjs::JS_EVAL_FLAG_ASYNC)?;
+    // SAFETY: the value is ours and is not used again.
+    unsafe { qjs::JS_FreeValue(ctx.as_raw().as_ptr(), compiled) };
+    Ok(())
+}
+
+fn compile_as(ctx: &Ctx<'_>, source: &str, name: &str, flag: u32) -> rquickjs::Result<qjs::JSValue> {
     let text = CString::new(source)?;
     let name = CString::new(name)?;
-    let flags = qjs::JS_EVAL_TYPE_GLOBAL | qjs::JS_EVAL_FLAG_ASYNC | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
-    // SAFETY: the context is alive; both strings end in a nul and outlive the call; the compiled function is freed.
+    let flags = (qjs::JS_EVAL_TYPE_GLOBAL | qjs::JS_EVAL_FLAG_COMPILE_ONLY | flag) as qjs::c_int;
+    // SAFETY: the context is alive; both strings end in a nul and outlive the call.
     unsafe {
-        let context = ctx.as_raw().as_ptr();
         let compiled =
-            qjs::JS_Eval(context, text.as_ptr(), source.len() as qjs::size_t, name.as_ptr(), flags as qjs::c_int);
-        if qjs::JS_IsException(compiled) {
+            qjs::JS_Eval(ctx.as_raw().as_ptr(), text.as_ptr(), source.len() as qjs::size_t, name.as_ptr(), flags);
+        if qjs::JS_IsException(compiled) { Err(rquickjs::Error::Exception) } else { Ok(compiled) }
+    }
+}
+
+/// Bytecode of a script, without its text. Only the engine in this process makes one, so reading it is sound: the engine
+/// trusts bytecode blindly.
+pub(super) struct Compiled(Vec<u8>);
+
+impl Compiled {
+    pub(super) fn new(ctx: &Ctx<'_>, source: &str, name: &str) -> rquickjs::Result<Self> {
+        let compiled = compile_as(ctx, source, name, 0)?;
+        let flags = qjs::JS_WRITE_OBJ_BYTECODE | qjs::JS_WRITE_OBJ_STRIP_SOURCE | qjs::JS_WRITE_OBJ_STRIP_DEBUG;
+        // SAFETY: the context is alive; the engine gives `size` bytes, which are copied before they are freed.
+        unsafe {
+            let context = ctx.as_raw().as_ptr();
+            let mut size: qjs::size_t = 0;
+            let bytes = qjs::JS_WriteObject(context, &mut size, compiled, flags as qjs::c_int);
+            qjs::JS_FreeValue(context, compiled);
+            if bytes.is_null() {
+                return Err(rquickjs::Error::Allocation);
+            }
+            let copy = std::slice::from_raw_parts(bytes, size as usize).to_vec();
+            qjs::js_free(context, bytes.cast());
+            Ok(Self(copy))
+        }
+    }
+}
+
+/// Runs a compiled script; its completion value has to be a function.
+pub(super) fn load<'js>(ctx: &Ctx<'js>, compiled: &Compiled) -> rquickjs::Result<Function<'js>> {
+    let flags = qjs::JS_READ_OBJ_BYTECODE as qjs::c_int;
+    // SAFETY: the context is alive; the bytes are the engine's own; `JS_EvalFunction` takes the function it is given,
+    // and what it returns is owned by the `Value` made of it.
+    let value = unsafe {
+        let context = ctx.as_raw().as_ptr();
+        let script = qjs::JS_ReadObject(context, compiled.0.as_ptr(), compiled.0.len() as qjs::size_t, flags);
+        if qjs::JS_IsException(script) {
             return Err(rquickjs::Error::Exception);
         }
-        qjs::JS_FreeValue(context, compiled);
-    }
-    Ok(())
+        let value = qjs::JS_EvalFunction(context, script);
+        if qjs::JS_IsException(value) {
+            return Err(rquickjs::Error::Exception);
+        }
+        Value::from_raw(ctx.clone(), value)
+    };
+    value.get()
 }

@@ -177,7 +177,8 @@ impl<'a> Run<'a> {
             let (rest, column) = inner.rsplit_once(':')?;
             let (program, line) = rest.rsplit_once(':')?;
             let (line, column) = (line.parse().ok()?, column.parse().ok()?);
-            if program == super::prelude::NAME {
+            // The prelude's frames have no lines.
+            if program == super::prelude::NAME || line == 0 {
                 return None;
             }
             let column = (program == self.program.name).then(|| match &self.rewritten {
