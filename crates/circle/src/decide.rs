@@ -171,7 +171,7 @@ impl Circle {
         }
         let labels = &gate.promises().labels;
         if self.wards().trifecta && standing.touched.completed_by(labels) {
-            let (touched, toml) = (standing.touched.clone(), label_line(name));
+            let (touched, toml) = (standing.touched.clone(), label_line(name, labels));
             if !standing.askable {
                 let data = serde_json::json!({"touched": touched, "toml": toml});
                 return Err(codes::trifecta(name).data(data).into());
@@ -313,7 +313,8 @@ fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
     }
 }
 
-/// The line of TOML that labels a gate, ready to be corrected.
-fn label_line(gate: &str) -> String {
-    format!("gates.{gate}.labels = [\"untrusted_content\"]")
+/// The line of TOML that labels a gate, as it stands, ready to be corrected.
+fn label_line(gate: &str, labels: &Labels) -> String {
+    let labels: Vec<String> = labels.iter().map(|label| format!("\"{label}\"")).collect();
+    format!("gates.{gate}.labels = [{}]", labels.join(", "))
 }

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 
 use cantrip_canon::Timestamp;
-use cantrip_loom::{GateCall, Mode, Output};
+use cantrip_loom::{GateCall, Mode, Output, render};
 use cantrip_reply::{Refusal, Thrown};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -125,9 +125,9 @@ pub trait Medium: Send + Sync + 'static {
     /// Executes: what a call of the utterance asks for.
     fn take(&self, circle: &Circle, call: &GateCall) -> Taken;
 
-    /// Observes: how the output of a program reads. A pure function.
-    fn observe(&self, program: &str, output: &Output) -> String {
-        observed(program, output)
+    /// Observes: how the output of a program in turn `sequence` reads. A pure function.
+    fn observe(&self, sequence: u64, output: &Output) -> String {
+        render::output_text(output, sequence, self.kind().as_str())
     }
 
     /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
@@ -230,36 +230,4 @@ impl Medium for Conversation {
     fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         Ok(None)
     }
-}
-
-/// How a program's output reads: what it printed, then its value or its error, then notes.
-pub fn observed(program: &str, output: &Output) -> String {
-    let mut lines: Vec<String> =
-        output.environment_lost.iter().map(|lost| format!("[environment lost: {lost}]")).collect();
-    let before = lines.len();
-    lines.extend(output.console.iter().cloned());
-    if let Some(value) = &output.value {
-        lines.push(format!("=> {value}"));
-    }
-    if let Some(error) = &output.error {
-        let place = match (error.line, error.column) {
-            (Some(line), Some(column)) => format!(" ({program}:{line}:{column})"),
-            (Some(line), None) => format!(" ({program}:{line})"),
-            (None, _) => String::new(),
-        };
-        lines.push(format!("{}: {}{place}", error.name, error.message));
-    }
-    if lines.len() == before {
-        lines.push("(no output)".to_owned());
-    }
-    if let Some(limit) = &output.limit {
-        lines.push(format!("[stopped: limit {limit}]"));
-    }
-    if output.cut > 0 {
-        lines.push(format!("[{} bytes of output are not shown]", output.cut));
-    }
-    if output.rolled_back {
-        lines.push("[variables are as before this program; calls it made stand]".to_owned());
-    }
-    lines.join("\n")
 }

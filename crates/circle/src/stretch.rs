@@ -61,3 +61,37 @@ pub fn stretches(calls: &[Manner]) -> Vec<Range<usize>> {
     }
     cut
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Manner, stretches};
+    use crate::limits::TOGETHER_MAX;
+
+    fn manner() -> impl Strategy<Value = Manner> {
+        prop_oneof![
+            6 => Just(Manner::Together),
+            1 => Just(Manner::Alone),
+            1 => Just(Manner::Refused),
+            1 => Just(Manner::Waits),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_call_has_one_place_and_nothing_that_acts_has_company(calls in prop::collection::vec(manner(), 0..40)) {
+            let cut = stretches(&calls);
+            let places: Vec<usize> = cut.iter().cloned().flatten().collect();
+            prop_assert_eq!(places, (0..calls.len()).collect::<Vec<_>>());
+            for stretch in cut {
+                let of = &calls[stretch.clone()];
+                let count = |wanted: Manner| of.iter().filter(|manner| **manner == wanted).count();
+                prop_assert!(count(Manner::Together) <= TOGETHER_MAX);
+                prop_assert!(count(Manner::Alone) == 0 || of.len() == 1, "{:?}", of);
+                let waits = of.iter().position(|manner| *manner == Manner::Waits);
+                prop_assert!(waits.is_none_or(|at| at + 1 == of.len()), "{:?}", of);
+            }
+        }
+    }
+}

@@ -389,7 +389,7 @@ async fn search_gives_lines_and_says_what_it_could_not_read() {
 }
 
 #[tokio::test]
-async fn a_stopped_cast_lets_no_gate_begin_and_a_write_that_has_begun_finish() {
+async fn a_stopped_cast_lets_no_gate_begin_and_its_first_reason_counts() {
     let files = Files::new(&[("a.txt", "a")]);
     let circle = files.circle(json!({}));
     let (stopper, stop) = Stopper::new();

@@ -114,6 +114,13 @@ impl AnyGate {
         self
     }
 
+    /// The same gate with further labels, where someone else says what it brings in: that can only raise them.
+    #[must_use]
+    pub fn raised(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.promises.labels.take(&Labels::of(labels));
+        self
+    }
+
     /// The same gate with its results kept out of the context.
     #[must_use]
     pub fn ephemeral(mut self, ephemeral: bool) -> Self {

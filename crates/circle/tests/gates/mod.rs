@@ -11,12 +11,12 @@ use cantrip_reply::{Call, Guard, Reply, Trace, codes};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-pub fn guard() -> Guard {
+pub(crate) fn guard() -> Guard {
     cantrip_reply::testing::guard()
 }
 
 /// The trace of a call that the gate calls are inside of.
-pub fn trace(guard: &Guard) -> Trace {
+pub(crate) fn trace(guard: &Guard) -> Trace {
     let found = Mutex::new(None);
     let ended = guard
         .call(Call::surface("test"), |rb| {
@@ -28,7 +28,7 @@ pub fn trace(guard: &Guard) -> Trace {
     found.into_inner().unwrap().expect("the call ran")
 }
 
-pub fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     let ids = IdSource::seeded(7);
     let turn_id: TurnId = ids.next(Timestamp::EPOCH);
     Identity {
@@ -41,19 +41,19 @@ pub fn identity() -> Identity {
 }
 
 /// A circle with `done`, these gates and these wards, ten turns at most.
-pub fn circle(gates: impl IntoIterator<Item = AnyGate>, wards: Value) -> Circle {
+pub(crate) fn circle(gates: impl IntoIterator<Item = AnyGate>, wards: Value) -> Circle {
     let built =
         Circle::builder().gate(builtin::done()).gates(gates).wards(&json!({"max_turns": 10})).wards(&wards).build();
     built.expect("the circle can be built")
 }
 
-pub fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision {
+pub(crate) fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision {
     let standing = Standing { askable: true, ..Standing::default() };
     circle.decide(Asked { gate, given: Given::Tool(arguments) }, &standing)
 }
 
 /// Calls a gate and gives everything that came of it.
-pub async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) -> Executed {
+pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) -> Executed {
     let guard = guard();
     let trace = trace(&guard);
     match decide(circle, gate, arguments) {
@@ -69,12 +69,12 @@ pub async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) 
 }
 
 /// Calls a gate and gives its reply.
-pub async fn call(circle: &Circle, gate: &str, arguments: Value) -> Reply {
+pub(crate) async fn call(circle: &Circle, gate: &str, arguments: Value) -> Reply {
     execute(circle, gate, arguments, Stop::never()).await.guarded.reply
 }
 
 /// The reply to a call that must be refused without being executed.
-pub fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &Standing) -> Reply {
+pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &Standing) -> Reply {
     let guard = guard();
     let trace = trace(&guard);
     match circle.decide(Asked { gate, given: Given::Tool(arguments) }, standing) {
@@ -87,6 +87,6 @@ pub fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &Standin
 
 /// What a gate gave.
 #[track_caller]
-pub fn value(reply: &Reply) -> &Value {
+pub(crate) fn value(reply: &Reply) -> &Value {
     reply.value().unwrap_or_else(|| panic!("{reply:?} has no value"))
 }
