@@ -2,10 +2,10 @@
 //!
 //! A program calls a gate as a plain function, and the answer may take an hour. A thread for each waiting program would
 //! cost too much, and turning the entity's code into callbacks would change what it wrote. So each program runs on a
-//! stack of its own ([`raw`]), pinned to one of a few sandbox threads ([`host`]): a gate call suspends that stack and
+//! stack of its own (`raw`), pinned to one of a few sandbox threads (`host`): a gate call suspends that stack and
 //! its answer resumes it. The interrupt handler suspends it too, so a busy loop only gets its slices.
 //!
-//! What ends a program is latched by the host, outside of the language ([`engine`]): an accepted `done`, a limit, a
+//! What ends a program is latched by the host, outside of the language (`engine`): an accepted `done`, a limit, a
 //! kill. From then on no function of the entity can be called, so no `catch`, `finally` or pending job goes on. A
 //! suspended program is never dropped, because that would unwind through the engine; it is resumed to be killed.
 
