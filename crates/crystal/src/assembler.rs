@@ -89,7 +89,10 @@ struct Growing {
     arguments: String,
     /// None until the name is known.
     shown: Option<Shown>,
+    /// Its arguments are complete.
     done: bool,
+    /// And they are an object, so its item is done too.
+    told: bool,
 }
 
 struct Shown {
@@ -253,7 +256,7 @@ impl<'a> Assembler<'a> {
     pub fn fail(mut self, cause: Cause, charge: Charge) -> Failure {
         let mut open: Vec<(u64, ItemId)> = Vec::new();
         open.extend(self.open.take().map(|text| (text.started, text.item)));
-        for call in self.calls.iter_mut().filter(|call| !call.done) {
+        for call in self.calls.iter_mut().filter(|call| !call.told) {
             open.extend(call.shown.take().map(|shown| (shown.started, shown.item)));
         }
         open.sort_by_key(|(started, _)| *started);
@@ -306,7 +309,8 @@ impl<'a> Assembler<'a> {
             return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "calls" });
         }
         self.border();
-        let call = Growing { key, id: None, name: None, arguments: String::new(), shown: None, done: false };
+        let call =
+            Growing { key, id: None, name: None, arguments: String::new(), shown: None, done: false, told: false };
         self.calls.push(call);
         Ok(self.calls.len() - 1)
     }
@@ -346,12 +350,18 @@ impl<'a> Assembler<'a> {
         call.done = true;
         // What is no object is the circle's to refuse; its refusal is the call's output.
         if let Value::Object(arguments) = parsed(&call.arguments) {
+            call.told = true;
             let call =
                 FinalCall { name: name.clone(), call_id: shown.call_id.clone(), arguments: Arguments::from(arguments) };
             let (item_id, final_item) = (shown.item.clone(), FinalItem::FunctionCall(call));
             self.heard.hear(ItemEvent::Done(ItemDone { item_id, final_item }));
         }
     }
+}
+
+/// Arguments as a wire has them: what is a text is sent as it is, JSON or not.
+pub(crate) fn written(args: &Value) -> String {
+    args.as_str().map_or_else(|| args.to_string(), str::to_owned)
 }
 
 /// The arguments as a value: nothing is `{}`, and what does not parse is the text as it came.

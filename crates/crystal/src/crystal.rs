@@ -25,8 +25,8 @@ use crate::{Failure, Request};
 /// * In order: of each item the sink hears its start, then its deltas, then one end (done, error or cancelled), and the
 ///   deltas put together are the text of the end. An item of this request has an id of [`Request::items`].
 /// * Equal: the answer holds what was streamed. Its text is that of the message items in order, its thinking that of
-///   the reasoning items, its calls those whose items were started, in that order; a call whose arguments are no object
-///   has no `item_done`.
+///   the reasoning items, its calls those whose items were started; a call whose arguments are no object has no
+///   `item_done`.
 /// * Ended: when `ask` returns, no item of it is open. After a failure those that were are cancelled with reason
 ///   `retry`.
 /// * Cancel-safe: a dropped future sends nothing more, keeps no task running and says nothing more to the sink. Items

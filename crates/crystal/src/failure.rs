@@ -16,7 +16,7 @@ use crate::limits::DETAIL_BYTES_MAX;
 #[error("{crystal} did not answer: {cause}")]
 pub struct Failure {
     /// The crystal's name.
-    pub crystal: String,
+    pub crystal: Box<str>,
     pub cause: Cause,
     pub charge: Charge,
 }
@@ -72,7 +72,7 @@ impl Charge {
 
 /// A provider's own words, cut to [`DETAIL_BYTES_MAX`]. They are shown to people and never branched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detail(String);
+pub struct Detail(Box<str>);
 
 impl Detail {
     pub fn new(text: impl Into<String>) -> Self {
@@ -81,7 +81,7 @@ impl Detail {
             text.truncate(text.floor_char_boundary(DETAIL_BYTES_MAX));
             text.push_str("...");
         }
-        Self(text)
+        Self(text.into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -103,7 +103,7 @@ impl<T: Into<String>> From<T> for Detail {
 
 impl Failure {
     pub fn new(crystal: &str, cause: Cause, charge: Charge) -> Self {
-        Self { crystal: crystal.to_owned(), cause, charge }
+        Self { crystal: crystal.into(), cause, charge }
     }
 
     /// The crystal cannot do this, now or later, and nothing was sent.

@@ -6,6 +6,10 @@
 //! ([`Assembler`]). Nothing here knows a gate, a store or a turn's life.
 
 mod assembler;
+#[cfg(feature = "http")]
+mod compatible;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod contract;
 mod crystal;
 mod failure;
@@ -20,6 +24,8 @@ mod scripted;
 pub mod tree;
 
 pub use assembler::{Assembler, Ending};
+#[cfg(feature = "http")]
+pub use compatible::{Compatible, CompatibleFault};
 pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_reason};
 pub use failure::{Cause, Charge, Detail, Failure};
 pub use list::{List, Messages};

@@ -29,6 +29,14 @@ cantrip_canon::limits! {
     SCRIPT_NODES_MAX: usize = 1 << 20, "values";
     /// Requests that a scripted crystal remembers; the oldest is forgotten.
     INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
+    /// How long a provider may take to be connected to.
+    CONNECT_MS_MAX: u64 = 10_000, "ms";
+    /// How long a provider may say nothing, before or within its answer; models think for minutes.
+    SILENCE_MS_MAX: u64 = 300_000, "ms";
+    /// One event of a provider's stream, or an answer that comes in one piece. JSON may write a byte as six.
+    FRAME_BYTES_MAX: usize = 48 << 20, "bytes";
+    /// What is read of an answer that tells of an error.
+    ERROR_BODY_BYTES_MAX: usize = 64 << 10, "bytes";
 }
 
 const _: () = assert!(RETRY_BASE_MS <= RETRY_CAP_MS && RETRY_CAP_MS <= RETRY_AFTER_MS_MAX);

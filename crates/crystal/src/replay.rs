@@ -80,8 +80,8 @@ fn say(said: &mut Assembler<'_>, utterance: &Utterance) -> Result<(), Cause> {
 
 /// The text that is read as these arguments. A recorded text is what did not parse, unless it would.
 fn written(args: &Value) -> String {
-    match args {
-        Value::String(raw) if !raw.trim().is_empty() && json::read_foreign(raw).is_err() => raw.clone(),
-        args => args.to_string(),
+    match args.as_str() {
+        Some(raw) if !raw.trim().is_empty() && json::read_foreign(raw).is_err() => raw.to_owned(),
+        Some(_) | None => args.to_string(),
     }
 }

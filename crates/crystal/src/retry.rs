@@ -97,6 +97,6 @@ impl Retry {
         let doubled = 1_u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
         let ceiling = self.base_ms.saturating_mul(doubled).min(self.cap_ms);
         // The high half of the product is uniform over 0..=ceiling as far as 64 bits can be.
-        Duration::from_millis((u128::from(chance) * (u128::from(ceiling) + 1) >> 64) as u64)
+        Duration::from_millis(((u128::from(chance) * (u128::from(ceiling) + 1)) >> 64) as u64)
     }
 }

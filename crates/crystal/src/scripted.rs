@@ -21,7 +21,7 @@ use cantrip_loom::{Finish, ProviderParts, Spawn};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::assembler::{Assembler, Ending};
+use crate::assembler::{Assembler, Ending, written};
 use crate::limits::{INPUTS_RECORDED_MAX, SCRIPT_BYTES_MAX};
 use crate::tree::Issue;
 use crate::{Answer, Caller, Cause, Charge, Choice, Crystal, Definition, Failure, Messages, Program, Request, Sink};
@@ -302,11 +302,7 @@ fn pieces<'a>(response: &'a Response, program: &'a Program) -> Vec<Piece<'a>> {
     }
     for (key, call) in (0..).zip(&response.calls) {
         pieces.push(Piece::Call { key, id: call.id.as_deref(), name: &call.gate });
-        let fragment = match &call.args {
-            Value::String(raw) => raw.clone(),
-            args => args.to_string(),
-        };
-        pieces.push(Piece::Arguments { key, fragment });
+        pieces.push(Piece::Arguments { key, fragment: written(&call.args) });
     }
     if let Some(code) = &response.code {
         let key = response.calls.len() as u64;

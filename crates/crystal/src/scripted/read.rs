@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cantrip_loom::{Finish, Usage};
-use serde_json::Value;
+use cantrip_reply::{Filled, Invalid, codes};
+use serde_json::{Value, json};
 
 use super::script::{Response, Script, ScriptedCall, ScriptedError};
 use crate::tree::{Issue, Key, Node, Shape};
@@ -23,6 +24,18 @@ impl std::fmt::Display for ScriptFault {
             write!(f, "{newline}{}:{}: {}", self.file, issue.line, issue.rule)?;
         }
         Ok(())
+    }
+}
+
+impl ScriptFault {
+    /// The reply to whoever gave the script: the first fault in its message, all of them in its data.
+    pub fn filled(&self) -> Filled<Invalid> {
+        let (position, detail) = match self.issues.first() {
+            Some(issue) => (format!("line {}", issue.line), &*issue.rule),
+            None => ("its beginning".to_owned(), "unknown"),
+        };
+        let issues: Vec<_> = self.issues.iter().map(|issue| json!({"line": issue.line, "rule": issue.rule})).collect();
+        codes::unparsable(&self.file, position, detail).data(json!({"issues": issues}))
     }
 }
 
@@ -180,7 +193,7 @@ impl Issues {
     }
 
     fn script(&mut self, node: &Node) -> Script {
-        let mut script = Script::default();
+        let (before, mut script) = (self.0.len(), Script::default());
         let mut found = false;
         for (key, value) in self.map(node, "a script", SCRIPT_KEYS) {
             match (&*key.text, &value.shape) {
@@ -197,9 +210,7 @@ impl Issues {
                 _ => {}
             }
         }
-        if !found && matches!(node.shape, Shape::Map(_)) {
-            self.push(node.line, "a script needs `responses`");
-        }
+        self.needed(before, found, node, "a script needs `responses`");
         script
     }
 
@@ -251,6 +262,7 @@ impl Issues {
     }
 
     fn call(&mut self, node: &Node) -> ScriptedCall {
+        let before = self.0.len();
         let mut call = ScriptedCall { id: None, gate: String::new(), args: Value::Object(serde_json::Map::new()) };
         for (key, value) in self.map(node, "a call", CALL_KEYS) {
             match (&*key.text, &value.shape) {
@@ -261,9 +273,7 @@ impl Issues {
                 _ => {}
             }
         }
-        if call.gate.is_empty() && matches!(node.shape, Shape::Map(_)) {
-            self.push(node.line, "a call needs `gate`");
-        }
+        self.needed(before, !call.gate.is_empty(), node, "a call needs `gate`");
         call
     }
 
@@ -293,6 +303,7 @@ impl Issues {
     fn error(&mut self, node: &Node) -> Option<ScriptedError> {
         let (mut status, mut kind, mut retry_after, mut tokens, mut window) = (None, None, None, None, None);
         let (mut message, mut after) = (String::new(), Duration::ZERO);
+        let before = self.0.len();
         for (key, value) in self.map(node, "an error", ERROR_KEYS) {
             match &*key.text {
                 "status" => status = self.status(value),
@@ -312,7 +323,7 @@ impl Issues {
             }
             (None, Some(status)) => Some(ScriptedError::Status { status, message, retry_after }),
             (None, None) => {
-                self.push(node.line, "an error needs a `status` or a `kind`");
+                self.needed(before, false, node, "an error needs a `status` or a `kind`");
                 None
             }
             (Some((line, kind)), None) => match &*kind {
@@ -403,6 +414,13 @@ impl Issues {
             self.unknown(key.line, &key.text, known);
         }
         entries.iter().filter(|(key, _)| known.contains(&&*key.text)).collect()
+    }
+
+    /// Tells what is missing, unless something was told since `before`: a misspelt key is one fault and not two.
+    fn needed(&mut self, before: usize, found: bool, node: &Node, rule: &str) {
+        if !found && self.0.len() == before {
+            self.push(node.line, rule);
+        }
     }
 
     fn unknown(&mut self, line: usize, key: &str, known: &[&str]) {

@@ -1,0 +1,201 @@
+//! What came back, chunk by chunk.
+
+use std::time::Duration;
+
+use cantrip_loom::{Finish, ProviderParts, Usage};
+use serde_json::{Map, Value, json};
+
+use crate::assembler::{Assembler, Ending};
+use crate::limits::ANSWER_BYTES_MAX;
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Whether more is to come.
+pub(super) enum Step {
+    More,
+    End,
+}
+
+/// Reads the chunks of one answer.
+pub(super) struct Reading<'a> {
+    said: Assembler<'a>,
+    name: &'a str,
+    model: String,
+    finish: Option<Finish>,
+    refused: bool,
+    usage: Option<Usage>,
+    /// Reasoning that only this provider can read, as it came.
+    details: Vec<Value>,
+    details_bytes: usize,
+    /// Keys for calls whose provider gives them no index.
+    unnumbered: u64,
+}
+
+/// Beyond every index that a wire can carry in 32 bits.
+const UNNUMBERED: u64 = 1 << 40;
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+        Self {
+            said,
+            name,
+            model: model.to_owned(),
+            finish: None,
+            refused: false,
+            usage: None,
+            details: Vec::new(),
+            details_bytes: 0,
+            unnumbered: UNNUMBERED,
+        }
+    }
+
+    /// One event of a stream.
+    pub(super) fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        if data.trim() == "[DONE]" {
+            return Ok(Step::End);
+        }
+        self.chunk(&parsed(data)?, "delta").map(|()| Step::More)
+    }
+
+    /// A whole answer, from a server that does not stream. Its end is the end of the body.
+    pub(super) fn whole(&mut self, body: &str) -> Result<(), Cause> {
+        self.chunk(&parsed(body)?, "message")
+    }
+
+    fn chunk(&mut self, chunk: &Value, part: &str) -> Result<(), Cause> {
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            return Err(reported(error));
+        }
+        if let Some(model) = chunk["model"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+        // Usage is cumulative: the last one counts.
+        self.usage = usage(&chunk["usage"]).or(self.usage);
+        let choice = &chunk["choices"][0];
+        self.delta(&choice[part])?;
+        if let Some(finish) = choice["finish_reason"].as_str() {
+            self.finish = Some(finished(finish));
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Value) -> Result<(), Cause> {
+        let reasoning = delta["reasoning_content"].as_str().or_else(|| delta["reasoning"].as_str());
+        self.said.thinking(reasoning.unwrap_or_default())?;
+        self.said.text(delta["content"].as_str().unwrap_or_default())?;
+        if let Some(refusal) = delta["refusal"].as_str().filter(|refusal| !refusal.is_empty()) {
+            self.refused = true;
+            self.said.text(refusal)?;
+        }
+        for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
+            self.details_bytes += detail.to_string().len();
+            if self.details_bytes > ANSWER_BYTES_MAX {
+                return Err(Cause::TooLarge { limit: ANSWER_BYTES_MAX, unit: "bytes" });
+            }
+            self.details.push(detail.clone());
+        }
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            self.call(call)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Value) -> Result<(), Cause> {
+        let (id, function) = (call["id"].as_str().filter(|id| !id.is_empty()), &call["function"]);
+        let name = function["name"].as_str().filter(|name| !name.is_empty());
+        let key = match call["index"].as_u64() {
+            Some(index) => index,
+            // Without an index a call is whole, or goes on with the one before it.
+            None => {
+                self.unnumbered += u64::from(name.is_some());
+                self.unnumbered
+            }
+        };
+        self.said.call(key, id, name)?;
+        match &function["arguments"] {
+            Value::String(fragment) => self.said.arguments(key, fragment),
+            Value::Null => Ok(()),
+            whole @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                self.said.arguments_so_far(key, &whole.to_string())
+            }
+        }
+    }
+
+    /// The end mark came.
+    pub(super) fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let details = (!self.details.is_empty()).then(|| json!({"reasoning_details": self.details}));
+        let parts = details.map(|parts| ProviderParts { provider: self.name.to_owned(), parts });
+        let finish = if self.refused { Finish::Refusal } else { finish };
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
+    }
+
+    /// It came to nothing, and may have cost something.
+    pub(super) fn fail(self, cause: Cause) -> Failure {
+        self.said.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    }
+}
+
+fn parsed(text: &str) -> Result<Value, Cause> {
+    serde_json::from_str(text).map_err(|error| Cause::Broken { detail: format!("a chunk is no JSON: {error}").into() })
+}
+
+fn finished(word: &str) -> Finish {
+    match word {
+        "stop" => Finish::Stop,
+        "tool_calls" | "function_call" => Finish::Calls,
+        "length" => Finish::Length,
+        "content_filter" => Finish::Refusal,
+        other => Finish::Other(other.chars().take(64).collect()),
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let usage = usage.as_object()?;
+    let count = |usage: &Map<String, Value>, key: &str| usage.get(key).and_then(Value::as_u64);
+    let detail = |of: &str, key: &str| usage.get(of).and_then(Value::as_object).and_then(|of| count(of, key));
+    let (prompt, completion) = (count(usage, "prompt_tokens"), count(usage, "completion_tokens"));
+    if prompt.is_none() && completion.is_none() {
+        return None;
+    }
+    Some(Usage {
+        prompt_tokens: prompt.unwrap_or(0),
+        completion_tokens: completion.unwrap_or(0),
+        cached_tokens: detail("prompt_tokens_details", "cached_tokens").unwrap_or(0),
+        reasoning_tokens: detail("completion_tokens_details", "reasoning_tokens"),
+        cache_write_tokens: None,
+    })
+}
+
+/// An error inside a stream that began well. Gateways put the status of whoever failed behind them into its code.
+fn reported(error: &Value) -> Cause {
+    let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    match status.filter(|status| (400..600).contains(status)) {
+        Some(status) => refusal(status, &json!({"error": error}).to_string(), None),
+        None => Cause::Broken { detail: message(error).into() },
+    }
+}
+
+fn message(error: &Value) -> String {
+    let words = error["message"].as_str().or_else(|| error.as_str());
+    words.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+/// An answer whose status is no success.
+pub(super) fn refusal(status: u16, body: &str, retry_after: Option<Duration>) -> Cause {
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| body.trim().into());
+    let error = body.get("error").unwrap_or(&body);
+    let detail = message(error);
+    let is = |word: &str| error["code"].as_str() == Some(word) || error["type"].as_str() == Some(word);
+    // vLLM and its kin have no word for it, only a sentence; the fold it leads to is worth reading that.
+    let says_too_long = || status == 400 && detail.contains("maximum context length");
+    if is("context_length_exceeded") || is("exceed_context_size_error") || says_too_long() {
+        let count = |key: &str| error[key].as_u64();
+        return Cause::ContextTooLong { tokens: count("n_prompt_tokens"), window: count("n_ctx") };
+    }
+    if is("content_filter") || is("content_policy_violation") {
+        return Cause::Refused { reason: detail.into() };
+    }
+    Cause::Status { status, detail: detail.into(), retry_after }
+}
