@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cantrip_canon::{EntityId, Hash};
 use cantrip_loom::{Bodies, CallId, Caller as Asking, Error, Spawn};
 use cantrip_stream::ItemId;
+use cantrip_stream::limits::TURN_ITEMS_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -139,11 +140,18 @@ pub struct ItemIds {
 impl ItemIds {
     /// The ids of the turn, or fold, that this request belongs to.
     pub fn of(request: &CallId) -> Self {
+        Self::after(request, 0)
+    }
+
+    /// The same for who takes the turn over after so many attempts of another process: no id that one may have shown
+    /// is taken again, since no attempt has more than [`TURN_ITEMS_MAX`] items.
+    pub fn after(request: &CallId, attempts: u32) -> Self {
         let owner = match request.caller() {
             Asking::Turn(turn) => turn.to_string(),
             Asking::Fold(fold) => fold.to_string(),
         };
-        Self { owner: owner.into(), next: Arc::new(AtomicU64::new(1)) }
+        let next = u64::from(attempts) * TURN_ITEMS_MAX as u64 + 1;
+        Self { owner: owner.into(), next: Arc::new(AtomicU64::new(next)) }
     }
 
     /// The next id.

@@ -4,7 +4,7 @@
 
 use cantrip_crystal::conformance::{Heard, consistent, sample_request};
 use cantrip_crystal::limits::{ANSWER_BYTES_MAX, ANSWER_CALLS_MAX};
-use cantrip_crystal::{Answer, Assembler, Cause, Charge, Ending, Failure, ItemEvent, Request, contract};
+use cantrip_crystal::{Answer, Assembler, Cause, Charge, Ending, Failure, ItemEvent, ItemIds, Request, contract};
 use cantrip_loom::{Finish, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -147,6 +147,16 @@ fn a_call_that_never_got_a_name_is_a_broken_answer() {
     let outcome = finished(&request, &heard, |said| said.arguments(0, "{}").unwrap());
     assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
     assert_eq!(outcome.unwrap_err().code(), codes::STREAM_BROKEN);
+}
+
+#[test]
+fn who_takes_a_turn_over_takes_no_item_id_again() {
+    let request = sample_request(1).caller.request;
+    let (first, second) = (ItemIds::of(&request), ItemIds::after(&request, 1));
+    let shown: Vec<_> = (0..cantrip_stream::limits::TURN_ITEMS_MAX).map(|_| first.clone().mint()).collect();
+    assert!(!shown.contains(&second.mint()));
+    let turn = request.to_string();
+    assert_eq!(shown[0].as_str(), turn.replace(":0", "/1"));
 }
 
 #[test]
