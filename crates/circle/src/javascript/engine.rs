@@ -279,7 +279,7 @@ impl Machine {
         raw::enter(ctx);
         self.core.loosen(self.core.spec.limits.stack());
         match self.prepare(ctx, program) {
-            Ok(true) => Run::new(&self.core, program).to_the_end(ctx),
+            Ok(true) => Run::new(&self.core, program).complete(ctx),
             Ok(false) | Err(_) => Run::new(&self.core, program).unprepared(ctx),
         }
     }

@@ -37,7 +37,7 @@ impl<'a> Run<'a> {
         Self { core, program, rewritten: None, output: Output::default() }
     }
 
-    pub(super) fn to_the_end(mut self, ctx: &Ctx<'_>) -> Outcome {
+    pub(super) fn complete(mut self, ctx: &Ctx<'_>) -> Outcome {
         match self.evaluate(ctx) {
             Ok(()) | Err(Halt::Ended) => {}
             Err(Halt::Threw(fault, thrown)) => self.threw(ctx, fault, thrown),
