@@ -26,6 +26,7 @@ pub enum CircleFault {
     /// How many mediums were declared.
     Mediums(usize),
     DuplicateGate(String),
+    /// A name that no tool or function can have; who brings in gates under other names has to map them.
     GateName(String),
     Schema {
         gate: String,
@@ -212,7 +213,12 @@ impl Circle {
         let promises = held.gate.promises();
         let mut parameters = promises.parameters.clone();
         if let (Role::Done, Some(answer)) = (&held.role, &self.inner.answer) {
-            parameters["properties"]["answer"] = answer.written().clone();
+            let mut shape = answer.written().clone();
+            // What it refers to within itself is found from the top, where it no longer stands.
+            if let Some(parts) = shape.as_object_mut().and_then(|shape| shape.shift_remove("$defs")) {
+                parameters["$defs"] = parts;
+            }
+            parameters["properties"]["answer"] = shape;
         }
         Definition { name: promises.name.clone(), description: promises.description.clone(), parameters }
     }

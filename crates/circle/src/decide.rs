@@ -299,9 +299,11 @@ fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
     let subject = || format!("arguments of {gate}");
     let value = match value {
         Value::String(text) if text.trim().is_empty() => Value::Null,
-        Value::String(text) => json::read_foreign(&text)
-            .map_err(|fault| codes::unparsable(subject(), &fault.path, fault.rule.to_string()))?,
-        value => value,
+        Value::String(text) => json::read_foreign(&text).map_err(|fault| {
+            let position = format!("line {}, column {}", fault.at.line, fault.at.column);
+            codes::unparsable(subject(), position, fault.rule.to_string())
+        })?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value,
     };
     match value {
         Value::Object(arguments) => Ok(arguments),

@@ -3,7 +3,7 @@
 //! The circle answers both and spawns nothing: it hands the loop a list of children, each with the circle carved for it
 //! out of its parent's. A batch is checked whole, so that one bad request leaves no half of it running.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cantrip_loom::Content;
 use cantrip_reply::{Filled, Outcome, Refusal, codes};
@@ -60,16 +60,11 @@ pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, V
     if requests.len() > BATCH_REQUESTS_MAX {
         return Err(codes::limit(format!("requests of {gate}"), requests.len(), BATCH_REQUESTS_MAX).into());
     }
-    let schema = single_request();
     let mut children = Vec::with_capacity(requests.len());
     for (index, request) in requests.iter().enumerate() {
         let asking = Asking { circle, delegates, gate, index: Some(index) };
-        let request = match request {
-            Value::Object(request) => request.clone(),
-            intent => Map::from_iter([("intent".to_owned(), intent.clone())]),
-        };
-        let request = Value::Object(request);
-        if let Some(violation) = schema.violations(&request).into_iter().next() {
+        let request = if request.is_object() { request.clone() } else { json!({ "intent": request }) };
+        if let Some(violation) = SINGLE_REQUEST.violations(&request).into_iter().next() {
             return Err(asking.misfit(&violation.path, &violation.rule));
         }
         if let Value::Object(request) = &request {
@@ -80,15 +75,10 @@ pub(crate) fn delegation(circle: &Circle, held: &Held, arguments: &Map<String, V
 }
 
 /// One request of a batch as `call_agent` would take it.
-fn single_request() -> Schema {
-    let mut parameters = builtin::request_parameters();
-    parameters["required"] = json!(["intent"]);
-    parameters["additionalProperties"] = json!(false);
-    match Schema::of_arguments(parameters) {
-        Ok(schema) => schema,
-        Err(fault) => unreachable!("our own schema compiles: {fault}"),
-    }
-}
+static SINGLE_REQUEST: LazyLock<Schema> = LazyLock::new(|| {
+    let parameters = builtin::call_agent().promises().parameters.clone();
+    Schema::of_arguments(parameters).unwrap_or_else(|fault| unreachable!("our own schema compiles: {fault}"))
+});
 
 /// One request, and where it stands.
 struct Asking<'a> {

@@ -69,6 +69,10 @@ cantrip_canon::limits! {
     WALK_ENTRIES_MAX: usize = 100_000, "entries";
     /// Folders inside folders that are looked into.
     WALK_DEPTH_MAX: usize = 64, "levels";
+    /// How long one `list` or `search` may take.
+    WALK_MS: u64 = 30_000, "ms";
+    /// Bytes that one `search` reads, of all files together.
+    SEARCH_BYTES_MAX: u64 = 512 << 20, "bytes";
     /// Matches that one `search` shows unless it asks for fewer or more.
     SEARCH_MATCHES: usize = 100, "matches";
     /// Matches that one `search` can ask for.

@@ -168,6 +168,7 @@ pub struct Program {
 
 /// How far a program has come.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each call of a program, moved once and matched at once")]
 pub enum Next {
     Call(Box<dyn Paused>),
     Finished(Finished),

@@ -10,7 +10,7 @@ use cantrip_canon::Money;
 use cantrip_circle::gate::builtin::{
     self, Human, OwnThread, Passage, Question, TurnName, Unanswered, Unreadable, call_agent, call_agent_batch,
 };
-use cantrip_circle::gate::{Halt, Identity, NoArguments, Stop, Stopper, gate, gate_with_call};
+use cantrip_circle::gate::{Gate, Halt, Identity, NoArguments, Promises, Stop, Stopper, gate, gate_with_call};
 use cantrip_circle::medium::{Conversation, Medium, Taken};
 use cantrip_circle::{
     ApprovalReason, Asked, Circle, CircleFault, Decision, Delegates, Effect, Given, Label, Labels, MediumKind,
@@ -18,11 +18,12 @@ use cantrip_circle::{
 };
 use cantrip_loom::{GateCall, Mode};
 use cantrip_reply::testing::assert_code;
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Filled, Refusal, Success, codes};
 use gates::{call, circle, decide, execute, refused, value};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
 
 fn texts(faults: &[CircleFault]) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
@@ -140,23 +141,23 @@ fn the_first_check_that_fails_answers() {
     assert_code(&calls, codes::CALLS_SPENT);
     assert_eq!(calls.data()["limit"], 2);
     let allowed = Standing { calls: 1, ..spent };
-    match circle.decide(Asked { gate: "read", given: Given::Tool(json!({"path": "data/a"})) }, &allowed) {
-        Decision::NeedsApproval { reasons, then: Effect::Execute(permit) } => {
-            assert_eq!(reasons, [ApprovalReason::Required]);
-            assert_eq!(permit.arguments()["path"], "data/a");
-        }
-        other => panic!("a person has to be asked: {other:?}"),
-    }
+    let decided = circle.decide(Asked { gate: "read", given: Given::Tool(json!({"path": "data/a"})) }, &allowed);
+    let Decision::NeedsApproval { reasons, then: Effect::Execute(permit) } = decided else {
+        panic!("a person has to be asked: {decided:?}")
+    };
+    assert_eq!(reasons, [ApprovalReason::Required]);
+    assert_eq!(permit.arguments()["path"], "data/a");
 }
 
 #[test]
 fn done_ends_with_any_value_and_a_malformed_one_ends_nothing() {
     let circle = circle([], json!({}));
     for answer in [json!(null), json!("x"), json!({"a": [1]}), json!(0)] {
-        match decide(&circle, "done", json!({"answer": answer.clone()})) {
-            Decision::Allowed(Effect::Done { answer: given }) => assert_eq!(given, answer),
-            other => panic!("it ends the cast: {other:?}"),
-        }
+        let decided = decide(&circle, "done", json!({"answer": answer.clone()}));
+        let Decision::Allowed(Effect::Done { answer: given }) = decided else {
+            panic!("it ends the cast: {decided:?}")
+        };
+        assert_eq!(given, answer);
     }
     for arguments in [json!({}), json!({"answer": 1, "second": 2}), json!({"result": 1})] {
         assert_code(&refused(&circle, "done", arguments, &nowhere()), codes::DONE_MALFORMED);
@@ -182,6 +183,10 @@ fn an_answer_schema_is_shown_with_done_and_holds() {
     assert_code(&against, codes::DONE_MALFORMED);
     assert_eq!(against.data()["violations"][0]["path"], "/total");
     assert!(matches!(decide(&circle, "done", json!({"answer": {"total": 1}})), Decision::Allowed(Effect::Done { .. })));
+    let parts = json!({"$ref": "#/$defs/T", "$defs": {"T": {"type": "integer"}}});
+    let shown = builder().answer_schema(parts).build().expect("it builds").definitions().remove(0).parameters;
+    assert_eq!(shown["properties"]["answer"], json!({"$ref": "#/$defs/T"}));
+    assert_eq!(shown["$defs"], json!({"T": {"type": "integer"}}), "the reference leads somewhere");
     let unusable = builder().answer_schema(json!({"type": 5})).build().expect_err("it cannot be compiled");
     assert!(matches!(unusable[0], CircleFault::AnswerSchema(_)));
 }
@@ -224,13 +229,10 @@ fn three_labels_switch_the_ward_on_and_the_call_that_joins_them_needs_a_person()
     assert_eq!(denied.data()["toml"], "gates.echo.labels = [\"untrusted_content\", \"external_comm\"]");
     assert_eq!(denied.data()["touched"], json!(["private_data"]));
     let someone = Standing { askable: true, ..nobody.clone() };
-    match circle.decide(Asked { gate: "echo", given: Given::Tool(json!({"text": 1})) }, &someone) {
-        Decision::NeedsApproval { reasons, then } => {
-            assert!(matches!(&reasons[..], [ApprovalReason::Trifecta { touched: told, .. }] if *told == touched));
-            assert_eq!(then.labels(), Labels::of([Label::UntrustedContent, Label::ExternalComm]));
-        }
-        other => panic!("a person has to be asked: {other:?}"),
-    }
+    let decided = circle.decide(Asked { gate: "echo", given: Given::Tool(json!({"text": 1})) }, &someone);
+    let Decision::NeedsApproval { reasons, then } = decided else { panic!("a person has to be asked: {decided:?}") };
+    assert!(matches!(&reasons[..], [ApprovalReason::Trifecta { touched: told, .. }] if *told == touched));
+    assert_eq!(then.labels(), Labels::of([Label::UntrustedContent, Label::ExternalComm]));
     let all = Standing { touched: Labels::all(), ..nobody };
     let done = circle.decide(Asked { gate: "done", given: Given::Tool(json!({"answer": 1})) }, &all);
     assert!(matches!(done, Decision::Allowed(Effect::Done { .. })), "done stays callable");
@@ -287,10 +289,9 @@ fn delegating(wards: Value) -> Circle {
 }
 
 fn children(circle: &Circle, gate: &str, arguments: Value) -> Vec<cantrip_circle::Child> {
-    match decide(circle, gate, arguments) {
-        Decision::Allowed(Effect::Delegate(delegation)) => delegation.children,
-        other => panic!("it delegates: {other:?}"),
-    }
+    let decided = decide(circle, gate, arguments);
+    let Decision::Allowed(Effect::Delegate(delegation)) = decided else { panic!("it delegates: {decided:?}") };
+    delegation.children
 }
 
 fn one_child(circle: &Circle, request: Value) -> cantrip_circle::Child {
@@ -526,6 +527,39 @@ async fn a_stop_ends_a_gate_that_waits_with_the_reason_it_was_given() {
     };
     let (executed, ()) = tokio::join!(execute(&circle, "waits", json!({}), stop), stopping);
     assert_code(&executed.guarded.reply, codes::WARD_REACHED);
+}
+
+struct Brief {
+    promises: Promises,
+    begun: Arc<Notify>,
+    finish: Arc<Notify>,
+}
+
+impl Gate for Brief {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, _: cantrip_circle::gate::Call) -> Result<Filled<Success>, Refusal> {
+        self.begun.notify_one();
+        self.finish.notified().await;
+        Ok(codes::gate_ok("brief").value("finished"))
+    }
+}
+
+#[tokio::test]
+async fn a_gate_that_promises_to_be_brief_finishes_what_it_has_begun() {
+    let (begun, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let promises = Promises::new("brief", "x", json!({"type": "object"})).brief();
+    let circle = circle([Brief { promises, begun: begun.clone(), finish: finish.clone() }.into()], json!({}));
+    let (stopper, stop) = Stopper::new();
+    let stopping = async {
+        begun.notified().await;
+        stopper.stop(Halt::Outside { actor: "operator".into(), reason: "cancelled".into() });
+        finish.notify_one();
+    };
+    let (executed, ()) = tokio::join!(execute(&circle, "brief", json!({}), stop), stopping);
+    assert_code(&executed.guarded.reply, codes::GATE_OK);
 }
 
 struct Person;

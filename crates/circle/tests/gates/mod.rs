@@ -20,12 +20,12 @@ pub(crate) fn trace(guard: &Guard) -> Trace {
     let found = Mutex::new(None);
     let ended = guard
         .call(Call::surface("test"), |rb| {
-            *found.lock().unwrap() = Some(rb.trace());
+            *found.lock().expect("nobody panicked") = Some(rb.trace());
             async { rb.success(codes::ok("test")) }
         })
         .now_or_never();
     drop(ended);
-    found.into_inner().unwrap().expect("the call ran")
+    found.into_inner().expect("nobody panicked").expect("the call ran")
 }
 
 pub(crate) fn identity() -> Identity {
@@ -64,7 +64,9 @@ pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop:
             let guarded = refuse(&guard, &trace, gate, Some(&identity()), refusal).await;
             Executed { guarded, entered: Default::default() }
         }
-        other => panic!("{gate} is neither executed nor refused: {other:?}"),
+        other @ (Decision::Allowed(_) | Decision::NeedsApproval { .. }) => {
+            panic!("{gate} is neither executed nor refused: {other:?}")
+        }
     }
 }
 
@@ -81,7 +83,7 @@ pub(crate) fn refused(circle: &Circle, gate: &str, arguments: Value, standing: &
         Decision::Refused(refusal) => {
             refuse(&guard, &trace, gate, None, refusal).now_or_never().expect("nothing to wait for").reply
         }
-        other => panic!("{gate} was not refused: {other:?}"),
+        other @ (Decision::Allowed(_) | Decision::NeedsApproval { .. }) => panic!("{gate} was not refused: {other:?}"),
     }
 }
 

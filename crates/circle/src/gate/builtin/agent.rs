@@ -38,7 +38,7 @@ pub fn call_agent_batch() -> AnyGate {
 }
 
 /// What may be said about one child, in declared order.
-pub(crate) fn request_parameters() -> Value {
+fn request_parameters() -> Value {
     json!({
         "type": "object",
         "properties": {

@@ -166,12 +166,8 @@ impl Command {
         match (answer.get("error"), self.on_error) {
             (Some(Value::Null) | None, _) => Ok(codes::gate_ok(&self.promises.name).value(answer)),
             (Some(error), on_error) => {
-                let detail = match error {
-                    Value::String(text) => text.clone(),
-                    error => {
-                        error.get("message").and_then(Value::as_str).map_or_else(|| error.to_string(), str::to_owned)
-                    }
-                };
+                let said = error.as_str().or_else(|| error.get("message").and_then(Value::as_str));
+                let detail = said.map_or_else(|| error.to_string(), str::to_owned);
                 match on_error {
                     OnError::Report => Err(codes::gate_reported(&self.promises.name, detail).into()),
                     OnError::Fail => Err(self.failed(detail)),

@@ -19,5 +19,3 @@ pub use fetch::{Fetch, Resolver, SystemResolver};
 pub use files::{Root, RootFault, edit, list, read, search, write};
 pub use human::{Human, Question, Unanswered, ask_human};
 pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};
-
-pub(crate) use agent::request_parameters;

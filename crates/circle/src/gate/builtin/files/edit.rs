@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::read::{rooted, text};
+use super::read::rooted;
 use super::root::{Root, Seeking, Wish};
-use super::write::replace;
+use super::write::{Before, replace};
 use super::{off_thread, reach, writes};
 use crate::gate::function::{parameters, read as arguments};
 use crate::gate::{AnyGate, Call, Gate, Promises};
@@ -57,13 +57,16 @@ impl Gate for EditGate {
         off_thread(move |_| {
             let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Write, written: &path };
             let located = seeking.locate()?;
-            let before = text(&seeking, seeking.file(&located)?)?;
-            let (found, wanted) = (before.matches(&old).count(), count.unwrap_or(1));
+            let before = Before::of(&seeking, &located)?;
+            let Ok(text) = std::str::from_utf8(&before.bytes) else {
+                return Err(seeking.unusable("it is not text in UTF-8"));
+            };
+            let (found, wanted) = (text.matches(&old).count(), count.unwrap_or(1));
             if found != wanted {
                 return Err(codes::edit_mismatch(found, path.as_str(), wanted).into());
             }
-            let after = before.replace(&old, &new);
-            replace(&seeking, &located, Some(before.into_bytes()), after.as_bytes(), &effects)
+            let after = text.replace(&old, &new);
+            replace(&seeking, &located, Some(before), after.as_bytes(), &effects)
         })
         .await
     }

@@ -1,6 +1,7 @@
 //! `list`: what is in a folder.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use cantrip_reply::{Filled, Refusal, Success, codes};
 use schemars::JsonSchema;
@@ -14,14 +15,15 @@ use super::{off_thread, reach, reads};
 use crate::Label;
 use crate::gate::function::{parameters, read as arguments};
 use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
-use crate::limits::LIST_ENTRIES_MAX;
+use crate::limits::{LIST_ENTRIES_MAX, WALK_MS};
 use crate::ward::Reach;
 
 /// A gate that lists folders below `root`.
 pub fn list(root: Option<Root>) -> AnyGate {
     let description = "Lists a folder, by name: each entry's path, type (file, folder, link) and size.";
     let promises = Promises::new("list", description, parameters::<Folder>());
-    AnyGate::from(ListGate { promises: promises.labels([Label::PrivateData]).purity(Purity::ReadOnly), root })
+    let promises = promises.labels([Label::PrivateData]).purity(Purity::ReadOnly);
+    AnyGate::from(ListGate { promises: promises.time_max(Duration::from_millis(WALK_MS)), root })
 }
 
 #[derive(Deserialize, JsonSchema)]

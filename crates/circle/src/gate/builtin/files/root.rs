@@ -222,9 +222,8 @@ impl Seeking<'_> {
         if folder {
             return Err(self.unusable("it is a folder"));
         }
-        let file = open_file(&located.parent, name).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.missing(),
-            _ => self.failed("opening", &error),
+        let file = open_file(&located.parent, name).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound { self.missing() } else { self.failed("opening", &error) }
         })?;
         let metadata = file.metadata().map_err(|error| self.failed("opening", &error))?;
         if metadata.is_file() { Ok(file) } else { Err(self.unusable("it is no regular file")) }
@@ -256,7 +255,8 @@ fn real(above: &[(Dir, String)], name: Option<&str>) -> String {
     names.chain(name).collect::<Vec<_>>().join("/")
 }
 
-/// What the system says, without numbers and without the host's paths.
-pub(super) fn cause(error: &io::Error) -> String {
-    error.kind().to_string()
+/// What the system says, without its number. It names no path.
+fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

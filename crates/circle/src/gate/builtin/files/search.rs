@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use cantrip_reply::{Filled, Refusal, Success, codes};
 use globset::{Glob, GlobMatcher};
@@ -19,8 +20,8 @@ use crate::Label;
 use crate::gate::function::{parameters, read as arguments};
 use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
 use crate::limits::{
-    FILE_BYTES_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX, SEARCH_LINE_CHARS, SEARCH_MATCHES,
-    SEARCH_MATCHES_MAX,
+    FILE_BYTES_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX, SEARCH_BYTES_MAX, SEARCH_LINE_CHARS, SEARCH_MATCHES,
+    SEARCH_MATCHES_MAX, WALK_MS,
 };
 use crate::ward::Reach;
 
@@ -28,7 +29,8 @@ use crate::ward::Reach;
 pub fn search(root: Option<Root>) -> AnyGate {
     let description = "Searches text files for a regular expression, line by line: path, line number and text of each.";
     let promises = Promises::new("search", description, parameters::<Question>());
-    AnyGate::from(SearchGate { promises: promises.labels([Label::PrivateData]).purity(Purity::ReadOnly), root })
+    let promises = promises.labels([Label::PrivateData]).purity(Purity::ReadOnly);
+    AnyGate::from(SearchGate { promises: promises.time_max(Duration::from_millis(WALK_MS)), root })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -84,7 +86,7 @@ impl Gate for SearchGate {
                     walk.above(&root.dir(), &located.real);
                     walk.visit(&folder, &located.real, 0, &mut |entry| {
                         searching.file(entry, abandoned);
-                        ControlFlow::Continue(())
+                        if searching.bytes_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                     })
                 }
             };
@@ -100,6 +102,8 @@ struct Searching {
     limit: usize,
     shown: Vec<Value>,
     total: usize,
+    /// Of all files together.
+    bytes_left: u64,
 }
 
 impl Searching {
@@ -118,7 +122,7 @@ impl Searching {
         let names = names.map_err(|fault| codes::unparsable("pattern", "/glob", fault.kind().to_string()))?;
         let limit = limit.unwrap_or(SEARCH_MATCHES).min(SEARCH_MATCHES_MAX);
         let names = names.map(|glob| glob.compile_matcher());
-        Ok(Self { pattern, names, limit, shown: Vec::new(), total: 0 })
+        Ok(Self { pattern, names, limit, shown: Vec::new(), total: 0, bytes_left: SEARCH_BYTES_MAX })
     }
 
     fn file(&mut self, entry: &Entry<'_>, abandoned: &Abandoned) {
@@ -130,11 +134,11 @@ impl Searching {
         if !file.metadata().is_ok_and(|found| found.is_file()) {
             return;
         }
-        let mut text = String::new();
+        let mut bytes = Vec::new();
+        let taken = file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes).is_ok();
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
         // What is no text has no lines to show.
-        if file.take(FILE_BYTES_MAX as u64).read_to_string(&mut text).is_err() || text.contains('\0') {
-            return;
-        }
+        let Some(text) = String::from_utf8(bytes).ok().filter(|text| taken && !text.contains('\0')) else { return };
         for (at, line) in text.lines().enumerate() {
             if abandoned.is_set() {
                 return;

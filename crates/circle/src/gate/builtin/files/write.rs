@@ -12,7 +12,7 @@ use cantrip_canon::bytes_hash;
 use cantrip_loom::limits::BODY_BYTES_MAX;
 use cantrip_loom::{Body, Change};
 use cantrip_reply::{Filled, Refusal, Success, codes};
-use cap_std::fs::{Dir, OpenOptions, Permissions};
+use cap_std::fs::{Dir, OpenOptions, Permissions, PermissionsExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -65,7 +65,7 @@ impl Gate for WriteGate {
             let located = seeking.locate()?;
             let before = match located.folder {
                 None => None,
-                Some(_) => Some(bytes(&seeking, seeking.file(&located)?, BODY_BYTES_MAX)?),
+                Some(_) => Some(Before::of(&seeking, &located)?),
             };
             replace(&seeking, &located, before, content.as_bytes(), &effects)
         })
@@ -73,11 +73,27 @@ impl Gate for WriteGate {
     }
 }
 
+/// What stands in a file before it is changed, and the rights it has.
+pub(super) struct Before {
+    pub(super) bytes: Vec<u8>,
+    permissions: Permissions,
+}
+
+impl Before {
+    pub(super) fn of(seeking: &Seeking<'_>, located: &Located) -> Result<Self, Refusal> {
+        let file = seeking.file(located)?;
+        let found = file.metadata().map_err(|error| seeking.failed("reading", &error))?;
+        // What makes a program run as someone else is not carried over to a new text.
+        let permissions = Permissions::from_mode(found.permissions().mode() & 0o777);
+        Ok(Self { bytes: bytes(seeking, file, BODY_BYTES_MAX)?, permissions })
+    }
+}
+
 /// Puts `after` in the place of what was located, and notes the change.
 pub(super) fn replace(
     seeking: &Seeking<'_>,
     located: &Located,
-    before: Option<Vec<u8>>,
+    before: Option<Before>,
     after: &[u8],
     effects: &Effects,
 ) -> Result<Filled<Success>, Refusal> {
@@ -85,19 +101,22 @@ pub(super) fn replace(
     if after.len() > FILE_BYTES_MAX {
         return Err(codes::limit(format!("the text for {}", seeking.written), after.len(), FILE_BYTES_MAX).into());
     }
-    let body = match before.map(Body::new).transpose() {
-        Ok(body) => body,
-        Err(_) => return Err(seeking.unusable("what is there is too large to be kept")),
+    let (before, permissions) = match before {
+        Some(Before { bytes, permissions }) => (Some(bytes), Some(permissions)),
+        None => (None, None),
     };
-    // Only a file that is there has rights to keep.
-    let permissions =
-        body.as_ref().and_then(|_| located.parent.symlink_metadata(name).ok()).map(|old| old.permissions());
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::IsADirectory => seeking.unusable("it is a folder"),
-        io::ErrorKind::NotFound => seeking.unusable("the folder it lies in does not exist"),
-        _ => seeking.failed("writing", &error),
+    let Ok(body) = before.map(Body::new).transpose() else {
+        return Err(seeking.unusable("what is there is too large to be kept"));
     };
-    put(&located.parent, name, after, permissions).map_err(failed)?;
+    if let Err(error) = put(&located.parent, name, after, permissions) {
+        return Err(if error.kind() == io::ErrorKind::IsADirectory {
+            seeking.unusable("it is a folder")
+        } else if error.kind() == io::ErrorKind::NotFound {
+            seeking.unusable("the folder it lies in does not exist")
+        } else {
+            seeking.failed("writing", &error)
+        });
+    }
     let reference = body.as_ref().map(Body::reference);
     let change = Change { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };
     effects.changed(change, body);
