@@ -164,6 +164,8 @@ pub struct View {
     groups: Vec<Group>,
     open: Option<Parts>,
     nudge_due: bool,
+    /// Where the nudge stands that no turn has answered yet.
+    nudged: Option<Mark>,
     /// The groups that a fold took out of the list.
     folded: Folded,
     anchor: Option<Anchor>,
@@ -184,6 +186,7 @@ impl View {
             groups: Vec::new(),
             open: None,
             nudge_due: false,
+            nudged: None,
             folded: Folded::default(),
             anchor: None,
             counted: (0.0, 0.0),
@@ -240,6 +243,7 @@ impl View {
             groups: self.groups.clone(),
             open: self.open.clone(),
             nudge_due: self.nudge_due,
+            nudged: self.nudged.clone(),
             folded: self.folded.clone(),
             anchor: self.anchor,
             counted: self.counted,
@@ -255,11 +259,19 @@ impl View {
             return;
         }
         self.finish_open(Ended::Forked);
-        let began = Some(self.mark());
         let known = match intent {
             Intent::New(_) => None,
-            Intent::Of(earlier) => self.casts.get(earlier).copied(),
+            // A cast without a turn is on no path, so who goes on under it may name one that is unknown here; then it is
+            // the intent itself that tells.
+            Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.told_last(content)),
         };
+        if known.is_none()
+            && let Some(mark) = self.nudged.take()
+        {
+            // It was said to the cast before, which has nothing more to say.
+            self.go_back(&mark);
+        }
+        let began = Some(self.mark());
         if known.is_some() {
             self.nudge();
         }
@@ -282,24 +294,39 @@ impl View {
     fn leave_current(&mut self, next: &Intent) -> Option<Current> {
         let current = self.current.take()?;
         let Some(mark) = &current.began else { return None };
+        // An intent that was only said again is taken back even so: without a turn nothing shows that it was.
+        let again =
+            current.own && current.intent > 0 && self.intents[current.intent] == self.intents[current.intent - 1];
         match next {
-            Intent::Of(earlier) if *earlier == current.cast => return Some(current),
+            Intent::Of(earlier) if *earlier == current.cast && !again => return Some(current),
             Intent::Of(_) | Intent::New(_) => {}
         }
-        if mark.length < self.list.len() {
-            self.list = copied(&self.list, mark.length);
-        }
-        self.tally = mark.tally.clone();
-        self.nudge_due = mark.nudge_due;
-        if let Some(group) = self.groups.last_mut() {
-            group.end = group.end.min(mark.length);
-        }
+        let mark = mark.clone();
+        self.go_back(&mark);
         self.casts.remove(&current.cast);
         if current.own {
             self.intents.truncate(current.intent);
             self.casts.retain(|_, index| *index < current.intent);
         }
         None
+    }
+
+    /// The last intent that was told, if it is this one.
+    fn told_last(&self, content: &Content) -> Option<usize> {
+        let last = self.intents.last()?;
+        (content_of(last) == *content).then(|| self.intents.len() - 1)
+    }
+
+    fn go_back(&mut self, mark: &Mark) {
+        if mark.length < self.list.len() {
+            self.list = copied(&self.list, mark.length);
+        }
+        self.tally = mark.tally.clone();
+        self.nudge_due = mark.nudge_due;
+        self.nudged = self.nudged.take().filter(|nudged| nudged.length < mark.length);
+        if let Some(group) = self.groups.last_mut() {
+            group.end = group.end.min(mark.length);
+        }
     }
 
     /// A turn was closed. A sealed one waits for the rest of its group.
@@ -313,6 +340,7 @@ impl View {
             Some(said) => {
                 self.finish_open(Ended::Forked);
                 self.nudge();
+                self.nudged = None;
                 let intent = self.current.as_ref().map_or(0, |current| current.intent);
                 self.open = Some(Parts::opened(&turn, said, intent));
             }
@@ -366,7 +394,9 @@ impl View {
 
     /// Says what follows a text that was meant to go on, once.
     fn nudge(&mut self) {
-        if std::mem::take(&mut self.nudge_due) {
+        if self.nudge_due {
+            self.nudged = Some(self.mark());
+            self.nudge_due = false;
             self.push(Message::User { content: NUDGE.into() }.into());
             if let Some(group) = self.groups.last_mut() {
                 group.end = self.list.len();
@@ -405,6 +435,7 @@ impl View {
     fn relist(&mut self, intent: usize, from: usize, text: &str) {
         let old = std::mem::take(&mut self.list);
         let began = self.current.as_ref().and_then(|current| current.began.as_ref()).map(|mark| mark.length);
+        let nudged = self.nudged.take().map(|mark| mark.length);
         self.anchor = None;
         self.begin_list();
         let told = self.intents.get(intent).cloned();
@@ -417,6 +448,9 @@ impl View {
         for at in from..old.len() {
             if began == Some(at) {
                 self.remark();
+            }
+            if nudged == Some(at) {
+                self.nudged = Some(Mark { nudge_due: true, ..self.mark() });
             }
             places.push(self.list.len());
             let Some(message) = old.get(at) else { continue };

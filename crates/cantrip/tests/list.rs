@@ -1,0 +1,493 @@
+//! What a crystal is sent: the rules of the list, one by one, and the same bytes whichever way it came to be.
+
+mod woven;
+
+use std::collections::HashMap;
+
+use cantrip::list::{Frame, Pairing, View};
+use cantrip_loom::{Closing, Environment, Message, ProgramError, ProviderParts, TruncationReason};
+use cantrip_reply::{codes, testing};
+use proptest::prelude::*;
+use serde_json::json;
+use woven::{DONE, OUT_OF_TURNS, Says, TEXT, Woven, delegated, output, refused, said, settled, shown};
+
+#[test]
+fn the_prompt_stands_alone_in_front_and_a_null_one_adds_no_message() {
+    let mut with = Woven::conversation();
+    with.cast("how many?");
+    assert_eq!(with.list(), "system: You count.\nuser: how many?");
+
+    for medium in ["conversation", "javascript", "python", "shell", "browser", "human"] {
+        let mut without = Woven::new(Frame::new("scripted/test", medium));
+        without.cast("how many?");
+        assert_eq!(without.list(), "user: how many?", "{medium}");
+        let mut fenced = Woven::new(Frame::new("scripted/test", medium).fenced("You may read."));
+        fenced.cast("how many?");
+        assert_eq!(fenced.list(), "system: You may read.\nuser: how many?", "{medium}");
+    }
+}
+
+#[test]
+fn capabilities_in_words_stay_in_front_through_a_fold() {
+    let frame = Frame::new("scripted/test", "javascript").prompted("You count.").fenced("Write javascript.");
+    let mut woven = Woven::new(frame);
+    woven.cast("how many?");
+    woven.turn(Says::text("one"));
+    woven.turn(Says::text("two"));
+    woven.folded(1, "[Folded: turns 1-1] ...");
+    assert_eq!(
+        woven.list(),
+        "system: You count.\nsystem: Write javascript.\nuser: how many?\nuser: [Folded: turns 1-1] ...\n\
+         assistant: two\nuser: Continue. Call done with your answer when the task is finished."
+    );
+}
+
+#[test]
+fn a_text_that_ends_nothing_is_followed_by_a_nudge_that_no_record_holds() {
+    let mut woven = Woven::conversation();
+    woven.cast("how many?");
+    woven.turn(Says::text("I think."));
+    woven.turn(Says::text("I still think."));
+    let nudge = "user: Continue. Call done with your answer when the task is finished.";
+    assert_eq!(
+        woven.list(),
+        format!(
+            "system: You count.\nuser: how many?\nassistant: I think.\n{nudge}\nassistant: I still think.\n{nudge}"
+        )
+    );
+    woven.turn(
+        Says::calls(&[("c1", "done", json!({"answer": 3}))]).record(settled("c1", "done", json!(3))).closing(DONE),
+    );
+    assert_eq!(woven.turns.len(), 3);
+    assert!(woven.turns.iter().all(|turn| turn.gate_calls.len() <= 1 && turn.outputs.is_empty()));
+}
+
+#[test]
+fn a_text_that_ended_its_cast_is_followed_by_the_next_intent_alone() {
+    let mut woven = Woven::conversation();
+    woven.cast("how many?");
+    woven.turn(Says::text("three").closing(TEXT));
+    woven.cast("and now?");
+    woven.turn(Says::text("four").closing(TEXT));
+    woven.cast("and then?");
+    assert_eq!(
+        woven.list(),
+        "system: You count.\nuser: how many?\nassistant: three\nuser: and now?\nassistant: four\nuser: and then?"
+    );
+}
+
+#[test]
+fn a_cast_that_goes_on_adds_no_intent_and_nudges_a_text() {
+    let mut woven = Woven::conversation();
+    woven.cast("how many?");
+    woven.turn(Says::text("I think.").closing(OUT_OF_TURNS));
+    woven.go_on();
+    let list = woven.list();
+    assert!(
+        list.ends_with("assistant: I think.\nuser: Continue. Call done with your answer when the task is finished.")
+    );
+    assert_eq!(list.matches("how many?").count(), 1);
+    woven.turn(Says::text("three").closing(TEXT));
+    woven.list();
+}
+
+#[test]
+fn results_stand_behind_their_calls_in_call_order_and_read_as_they_were_settled() {
+    let mut woven = Woven::conversation();
+    woven.cast("look");
+    let asked = Says::calls(&[
+        ("c1", "read", json!({"path": "a"})),
+        ("c2", "list", json!({})),
+        ("c3", "read", json!({"path": "b"})),
+        ("c4", "fetch", json!({})),
+    ]);
+    let mut hidden = settled("c4", "fetch", json!("secret page"));
+    hidden.ephemeral = true;
+    // Settled in another order than they were asked for.
+    let turn = asked
+        .record(refused("c3", "read", "Invalid WA-READ-I-001: b does not exist. Fix the arguments and retry."))
+        .record(hidden)
+        .record(settled("c1", "read", json!("text of a")))
+        .record(settled("c2", "list", json!({"b": 1, "a": [true]})));
+    woven.turn(turn);
+    assert_eq!(
+        woven.list(),
+        "system: You count.\nuser: look\n\
+         assistant:  read#c1{\"path\":\"a\"} list#c2{} read#c3{\"path\":\"b\"} fetch#c4{}\n\
+         tool c1: text of a\ntool c2: {\"a\":[true],\"b\":1}\n\
+         tool c3: Invalid WA-READ-I-001: b does not exist. Fix the arguments and retry.\ntool c4: [ephemeral:fetch]"
+    );
+}
+
+#[test]
+fn calls_that_never_ran_say_why() {
+    let calls = [("c1", "done", json!({"answer": 1})), ("c2", "read", json!({}))];
+    for (closing, wanted) in [
+        (DONE, "[skipped: done was called]"),
+        (OUT_OF_TURNS, "[not run: max_turns]"),
+        (Closing::Truncated { reason: TruncationReason::Cancelled, error: None }, "[not run: cancelled]"),
+    ] {
+        let mut woven = Woven::conversation();
+        woven.cast("look");
+        woven.turn(Says::calls(&calls).record(settled("c1", "done", json!(1))).closing(closing));
+        woven.cast("again");
+        assert!(woven.list().contains(&format!("tool c1: 1\ntool c2: {wanted}\nuser: again")));
+    }
+}
+
+#[test]
+fn a_result_beyond_64_kib_is_cut_in_view_and_says_so() {
+    let mut woven = Woven::conversation();
+    woven.cast("look");
+    let long = "é".repeat(60_000);
+    woven.turn(Says::calls(&[("c1", "read", json!({}))]).record(settled("c1", "read", json!(long))));
+    let list = woven.list();
+    assert!(list.ends_with("[cut: 65536 of 120000 bytes are shown]"));
+    assert!(list.len() < 66_000);
+}
+
+fn program(code: &str) -> Says {
+    Says::calls(&[("p1", "javascript", json!({ "code": code }))])
+}
+
+fn in_code() -> Woven {
+    let mut woven = Woven::new(Frame::new("scripted/test", "javascript"));
+    woven.cast("count");
+    woven
+}
+
+#[test]
+fn the_outputs_of_a_program_are_joined_over_the_turns_it_ran_in() {
+    let mut woven = in_code();
+    woven
+        .turn(program("...").output(output(Some("p1"), &["one"], None)).record(delegated("p1", "call_agent")).sealed());
+    woven.turn(
+        Says::continued()
+            .record(settled("p1", "call_agent", json!("A")))
+            .record(delegated("p1", "call_agent"))
+            .output(output(Some("p1"), &[], None))
+            .sealed(),
+    );
+    woven.turn(Says::continued().record(settled("p1", "call_agent", json!("B"))).output(output(
+        Some("p1"),
+        &["two"],
+        Some("7"),
+    )));
+    assert_eq!(woven.list(), "user: count\nassistant:  javascript#p1{\"code\":\"...\"}\ntool p1: one\ntwo\n=> 7");
+}
+
+#[test]
+fn a_program_reads_as_its_lines_then_its_value_or_its_error_then_notes() {
+    let error = ProgramError { name: "TypeError".into(), message: "no".into(), line: Some(2), column: Some(5) };
+    let mut failed = output(Some("p1"), &["look"], None);
+    (failed.error, failed.cut, failed.rolled_back) = (Some(error), 12, true);
+    for (output, wanted) in [
+        (output(Some("p1"), &[], None), "(no output)"),
+        (output(Some("p1"), &[], Some("3")), "=> 3"),
+        (output(Some("p1"), &["a", "b"], None), "a\nb"),
+        (
+            failed,
+            "look\nTypeError: no (turn-1.js:2:5)\n[12 bytes of output are not shown]\n\
+             [variables are as before this program; calls already made stand]",
+        ),
+    ] {
+        let mut woven = in_code();
+        woven.turn(program("x").record(settled("p1", "read", json!("never shown"))).output(output));
+        assert_eq!(
+            woven.list(),
+            format!("user: count\nassistant:  javascript#p1{{\"code\":\"x\"}}\ntool p1: {wanted}")
+        );
+    }
+}
+
+#[test]
+fn a_gate_called_beside_the_program_reads_as_its_own_refusal() {
+    let mut woven = in_code();
+    woven.turn(
+        Says::calls(&[("p1", "javascript", json!({"code": "1"})), ("c2", "read", json!({}))])
+            .output(output(Some("p1"), &[], Some("1")))
+            .record(refused("c2", "read", "call it in code")),
+    );
+    assert!(woven.list().ends_with("tool p1: => 1\ntool c2: call it in code"));
+}
+
+#[test]
+fn a_program_in_the_text_is_answered_in_the_next_message() {
+    let mut woven = Woven::new(Frame::new("scripted/test", "javascript").fenced("Write javascript."));
+    woven.cast("count");
+    woven.turn(Says::text("```javascript\n1 + 2\n```").output(output(None, &[], Some("3"))));
+    assert!(woven.list().ends_with("assistant: ```javascript\n1 + 2\n```\nuser: => 3"));
+}
+
+#[test]
+fn a_fork_inside_a_group_drops_the_rest_of_its_utterance() {
+    let mut talk = Woven::conversation();
+    talk.cast("look");
+    talk.turn(
+        Says::calls(&[("c1", "read", json!({})), ("c2", "call_agent", json!({})), ("c3", "read", json!({}))])
+            .record(settled("c1", "read", json!("text")))
+            .record(delegated("c2", "call_agent"))
+            .sealed(),
+    );
+    talk.fork(Environment::None);
+    talk.cast("look elsewhere");
+    assert!(talk.list().ends_with(
+        "tool c1: text\ntool c2: [not run: forked here]\ntool c3: [not run: forked here]\nuser: look elsewhere"
+    ));
+    talk.turn(Says::text("there").closing(TEXT));
+    talk.list();
+
+    let mut code = in_code();
+    code.turn(program("...").output(output(Some("p1"), &["one"], None)).record(delegated("p1", "call_agent")).sealed());
+    code.fork(Environment::Replay);
+    code.go_on();
+    assert!(code.list().ends_with("tool p1: one\n[not run: forked here]"));
+}
+
+#[test]
+fn a_fork_without_its_variables_is_told_before_its_intent() {
+    let mut woven = in_code();
+    woven.turn(program("x = 1").output(output(Some("p1"), &[], Some("1"))));
+    woven.fork(Environment::Fresh);
+    woven.cast("again");
+    let told = "tool p1: => 1\nuser: [environment: fresh; earlier variables are gone]\nuser: again";
+    assert!(woven.list().ends_with(told));
+    woven.turn(program("y").output(output(Some("p1"), &[], Some("2"))));
+    assert!(woven.list().contains(told));
+}
+
+#[test]
+fn a_childs_list_begins_at_its_own_first_turn() {
+    let mut woven = Woven::conversation();
+    woven.cast("the parent's intent");
+    woven.turn(Says::calls(&[("c1", "call_agent", json!({}))]).record(delegated("c1", "call_agent")).sealed());
+    woven.spawn();
+    woven.cast("the child's intent");
+    woven.turn(Says::text("hello"));
+    let list = woven.list();
+    assert!(list.starts_with("system: You count.\nuser: the child's intent\nassistant: hello"), "{list}");
+    assert!(!list.contains("parent"));
+}
+
+#[test]
+fn a_cast_without_a_turn_leaves_no_trace_unless_another_goes_on_under_it() {
+    let mut woven = Woven::conversation();
+    woven.cast("first");
+    woven.turn(Says::text("I think.").closing(OUT_OF_TURNS));
+    woven.cast("never answered");
+    assert!(woven.list().ends_with("assistant: I think.\nuser: never answered"));
+    woven.cast("second");
+    assert!(woven.list().ends_with("assistant: I think.\nuser: second"));
+    woven.go_on();
+    assert!(woven.list().ends_with("assistant: I think.\nuser: second"));
+    woven.turn(Says::text("so").closing(TEXT));
+    assert!(!woven.list().contains("never answered"));
+}
+
+#[test]
+fn a_nudge_that_nobody_answered_is_gone_with_the_next_intent() {
+    let mut woven = Woven::conversation();
+    woven.cast("first");
+    woven.turn(Says::text("I think."));
+    assert!(woven.list().ends_with("when the task is finished."));
+    woven.cast("second");
+    assert!(woven.list().ends_with("assistant: I think.\nuser: second"));
+    woven.turn(Says::text("so").closing(TEXT));
+    woven.list();
+}
+
+#[test]
+fn what_another_provider_made_is_not_returned_to_this_one() {
+    let parts = |provider: &str| Some(ProviderParts { provider: provider.to_owned(), parts: json!(["signed"]) });
+    for (provider, own) in [("anthropic", true), ("openai", false)] {
+        let mut woven = Woven::new(Frame::new("anthropic/claude", "conversation"));
+        woven.cast("look");
+        let mut utterance = said(None, &[("toolu_1", "read", json!({})), ("toolu_2", "read", json!({}))]);
+        utterance.parts = parts(provider);
+        utterance.model = format!("{provider}/model");
+        let both = Says::of(utterance).record(settled("toolu_1", "read", json!("a"))).record(settled(
+            "toolu_2",
+            "read",
+            json!("b"),
+        ));
+        let turn = woven.turn(both);
+        let list = woven.list();
+        if own {
+            assert!(list.contains("read#toolu_1{} read#toolu_2{} +parts\ntool toolu_1: a\ntool toolu_2: b"), "{list}");
+        } else {
+            let ids = (format!("{turn}_1"), format!("{turn}_2"));
+            assert!(
+                list.ends_with(&format!(
+                    "assistant:  read#{0}{{}} read#{1}{{}}\ntool {0}: a\ntool {1}: b",
+                    ids.0, ids.1
+                ))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_result_without_its_call_is_refused_before_it_is_sent() {
+    let call = |ids: &[&str]| {
+        let calls: Vec<_> = ids.iter().map(|id| (*id, "read", json!({}))).collect();
+        let utterance = said(None, &calls);
+        Message::Assistant { content: None, calls: utterance.calls, parts: None }
+    };
+    let result = |id: &str| Message::Tool { tool_call_id: id.into(), gate: "read".into(), content: "x".into() };
+    let user = || Message::User { content: "go on".into() };
+    for fits in [vec![], vec![call(&["a", "b"]), result("a"), result("b"), user()], vec![user(), user()]] {
+        assert_eq!(Pairing::check(&fits), Ok(()));
+    }
+    for broken in [
+        vec![result("a")],
+        vec![call(&["a"]), user(), result("a")],
+        vec![call(&["a", "b"]), result("b"), result("a")],
+        vec![call(&["a"]), result("a"), result("a")],
+        vec![call(&["a", "b"]), result("a")],
+        vec![call(&["a", "a"]), result("a"), result("a")],
+    ] {
+        let unpaired = Pairing::check(&broken).expect_err("it does not fit");
+        assert!(unpaired.to_string().starts_with("tool result without matching tool call"));
+        let guarded = testing::guarded(|rb| rb.error(unpaired.filled("scripted/test")));
+        testing::assert_code(&guarded.reply, codes::CRYSTAL_REJECTED);
+    }
+}
+
+#[test]
+fn requests_share_their_messages() {
+    let mut woven = Woven::conversation();
+    woven.cast("look");
+    let before = woven.live.request().expect("fits");
+    woven.turn(Says::text("I think."));
+    let after = woven.live.request().expect("fits");
+    for at in 0..before.len() {
+        assert!(std::ptr::eq(before.get(at).expect("there"), after.get(at).expect("there")));
+    }
+}
+
+#[test]
+fn the_digest_changes_with_every_message_and_with_nothing_else() {
+    let (mut one, mut same, mut other) = (Woven::conversation(), Woven::conversation(), Woven::conversation());
+    for (woven, intent) in [(&mut one, "look"), (&mut same, "look"), (&mut other, "look!")] {
+        woven.cast(intent);
+        woven.list();
+    }
+    assert_eq!(one.live.digest(), same.live.digest());
+    assert_ne!(one.live.digest(), other.live.digest());
+    let before = one.live.digest();
+    one.turn(Says::text("I think."));
+    assert_ne!(one.live.digest(), before);
+    assert_eq!(one.live.branch().digest(), one.live.digest());
+}
+
+#[test]
+fn the_estimate_goes_on_from_what_the_provider_counted() {
+    let mut woven = Woven::conversation();
+    woven.cast("look");
+    // "You count." and "look": 4 + 10 / 3.3 and 4 + 4 / 3.3.
+    assert_eq!(woven.live.estimate(), (4.0 + 10.0 / 3.3 + 4.0 + 4.0_f64 / 3.3).ceil() as u64);
+    let long = "x".repeat(330);
+    woven.turn(Says::calls(&[("c1", "read", json!({}))]).record(settled("c1", "read", json!(long))).tokens(1_000, 50));
+    assert_eq!(woven.live.estimate(), 1_000 + 50 + 4 + 100);
+    let plain = woven.live.estimate();
+    woven.folded(0, "nothing is folded");
+    assert!(woven.live.estimate() < plain, "after a fold all is estimated, times the ratio so far, at most 4");
+}
+
+/// One step of a random thread.
+#[derive(Debug, Clone)]
+enum Move {
+    Cast(u8),
+    GoOn,
+    Text(bool),
+    Calls(u8, bool),
+    Seal(u8),
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        any::<u8>().prop_map(Move::Cast),
+        Just(Move::GoOn),
+        any::<bool>().prop_map(Move::Text),
+        (1_u8..4, any::<bool>()).prop_map(|(calls, ends)| Move::Calls(calls, ends)),
+        (1_u8..3).prop_map(Move::Seal),
+    ];
+    proptest::collection::vec(one, 1..24)
+}
+
+fn act(woven: &mut Woven, step: &Move) {
+    let truncated = |ends: bool| if ends { OUT_OF_TURNS } else { Closing::Open };
+    match step {
+        Move::Cast(n) => {
+            woven.cast(&format!("intent {n}"));
+        }
+        Move::GoOn => {
+            woven.go_on();
+        }
+        Move::Text(ends) => {
+            woven.turn(Says::text("I think.").closing(truncated(*ends)));
+        }
+        Move::Calls(calls, ends) => {
+            let ids: Vec<String> = (0..*calls).map(|n| format!("c{n}")).collect();
+            let asked: Vec<_> = ids.iter().map(|id| (id.as_str(), "read", json!({}))).collect();
+            let turn = Says::calls(&asked).closing(truncated(*ends)).tokens(100 + u64::from(*calls), 7);
+            woven.turn(ids.iter().fold(turn, |turn, id| turn.record(settled(id, "read", json!(id)))));
+        }
+        Move::Seal(parts) => {
+            let asked = Says::calls(&[("c1", "call_agent", json!({}))]);
+            woven.turn(asked.record(delegated("c1", "call_agent")).sealed());
+            for _ in 1..*parts {
+                woven.turn(Says::continued().record(delegated("c1", "call_agent")).sealed());
+            }
+            woven.turn(Says::continued().record(settled("c1", "call_agent", json!("A"))));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn each_request_begins_with_the_one_before_and_reads_back_the_same(steps in moves()) {
+        let mut woven = Woven::conversation();
+        woven.cast("the first intent");
+        let mut before = String::new();
+        for step in &steps {
+            let cast_again = matches!(step, Move::Cast(_));
+            act(&mut woven, step);
+            let list = woven.list();
+            // A cast that never had a turn is gone with the next intent.
+            if !cast_again {
+                prop_assert!(list.starts_with(&before), "{before}\n---\n{list}");
+            }
+            before = list;
+        }
+    }
+
+    #[test]
+    fn a_fork_from_any_turn_sees_what_was_there_then_and_its_intent(steps in moves()) {
+        let mut woven = Woven::conversation();
+        woven.cast("the first intent");
+        let mut lists = Vec::new();
+        for step in &steps {
+            act(&mut woven, step);
+            if woven.turns.len() > lists.len() {
+                // Inside a group there is no list; the fork's own words stand there.
+                lists.resize(woven.turns.len() - 1, None);
+                lists.push(Some(shown(&woven.live.branch().request().expect("fits"))));
+            }
+        }
+        let original = woven.live.digest();
+        let casts: HashMap<_, _> = woven.casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
+        for (at, list) in lists.iter().enumerate() {
+            let frame = Frame::new("scripted/test", "conversation").prompted("You count.");
+            let mut fork = View::along(frame, &woven.turns[..=at], &casts, &[]).expect("whole");
+            let forked = shown(&fork.request().expect("fits"));
+            match list {
+                Some(list) => prop_assert_eq!(list, &forked),
+                None => prop_assert!(forked.ends_with("[not run: forked here]")),
+            }
+        }
+        prop_assert_eq!(woven.live.digest(), original);
+    }
+}
