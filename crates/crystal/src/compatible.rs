@@ -62,6 +62,8 @@ impl Compatible {
             path.pop_if_empty().extend(PATH);
         }
         let key = key.map(|key| HeaderValue::try_from(format!("Bearer {}", key.expose())).map(Secret::new)).transpose();
+        // Whoever embeds this may have chosen another provider before; then that one stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))

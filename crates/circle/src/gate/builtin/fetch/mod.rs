@@ -187,6 +187,8 @@ impl Fetch {
     async fn hop(&self, hop: &Hop, restrict: &Restriction) -> Result<Response, Refusal> {
         let Hop { url, method, headers, body } = hop;
         let addresses = self.checked(url, method, restrict).await?;
+        // Whoever embeds this may have chosen another provider before; then that one stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .redirect(redirect::Policy::none())
             .no_proxy()
