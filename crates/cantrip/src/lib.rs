@@ -5,6 +5,7 @@ pub mod fold;
 pub mod limits;
 pub mod list;
 pub mod recipe;
+pub mod spell;
 
 pub use call::Call;
 pub use recipe::{Cantrip, loom_named};

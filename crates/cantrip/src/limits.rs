@@ -9,4 +9,24 @@ cantrip_canon::limits! {
     FOLD_INTENTS_MAX: usize = 20, "intents";
     /// What is kept free in a window for the fold itself, unless a tenth of the window is more.
     FOLD_HEAD_ROOM_TOKENS: u64 = 2_500, "tokens";
+    /// Text of a spell, and of each file it names.
+    SPELL_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// Turns of a cast whose spell sets no limit.
+    SPELL_TURNS: u64 = 50, "turns";
+    /// Turns that the gate `loom` lists in one answer.
+    OWN_TURNS_LISTED_MAX: usize = 100, "turns";
+    /// A cast whose limits leave less than this for an answer, and less than its call asks for, ends without asking.
+    OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
+    /// How long a lease lasts unless it is renewed.
+    LEASE_MS: u64 = 30_000, "ms";
+    /// How often a lease is renewed while its run is worked on.
+    HEARTBEAT_MS: u64 = 10_000, "ms";
+    /// Children of one batch that run at once.
+    BATCH_TOGETHER_MAX: usize = 8, "children";
+    /// Entities of one tree that run at once; one that waits for its children does not count.
+    TREE_TOGETHER_MAX: usize = 64, "entities";
+    /// Events that may wait for one who watches; what comes while so many wait is dropped.
+    WATCHED_EVENTS_MAX: usize = 65_536, "events";
 }
+
+const _: () = assert!(HEARTBEAT_MS * 2 < LEASE_MS && BATCH_TOGETHER_MAX <= TREE_TOGETHER_MAX);

@@ -1,0 +1,225 @@
+//! From a spell to a cantrip: here its files are opened.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cantrip_circle::gate::builtin;
+use cantrip_crystal::{AnyCrystal, Compatible, ModelName, NameFault, Programmed, Script, Scripted};
+use cantrip_loom::AnyLoom;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written, read_json, read_text,
+};
+use crate::Cantrip;
+
+impl Spell {
+    /// Makes the cantrip. Roots, scripts and schemas are opened here; nothing is asked of any model.
+    pub fn build(&self, around: &Surroundings) -> Result<Cantrip, SpellFault> {
+        self.built(around).map_err(|fault| SpellFault { file: self.file.clone(), fault })
+    }
+
+    fn built(&self, around: &Surroundings) -> Result<Cantrip, Fault> {
+        let around = &with_loom(around);
+        let mut builder = Cantrip::builder()
+            .name(&self.name)
+            .crystal(self.opened(&self.crystal, around)?)
+            .call(self.call.prompted(self.prompt()?))
+            .medium(self.medium)
+            .wards(&self.wards)
+            .folding(self.folding)
+            .retry(self.retry.clone())
+            .park(self.park)
+            .fenced(self.fenced);
+        let mut offered = BTreeSet::new();
+        for gate in &self.gates {
+            let (made, delegates) = self.gate(gate, around)?;
+            for name in &delegates.crystals {
+                if offered.insert(name.clone()) {
+                    let parsed: ModelName =
+                        name.parse().map_err(|fault: NameFault| gate_issue(gate, "crystals", fault.to_string()))?;
+                    builder = builder.child_crystal(name, self.opened(&parsed, around)?);
+                }
+            }
+            builder = builder.delegating(made, delegates);
+        }
+        builder = match &self.answer_schema {
+            None => builder,
+            Some(Written::Here(schema)) => builder.answer_schema(schema.clone()),
+            Some(Written::File(file)) => {
+                let schema = read_json(&self.folder.join(file)).map_err(|rule| issue("answer_schema", file, rule))?;
+                builder.answer_schema(schema)
+            }
+        };
+        for medium in &around.mediums {
+            builder = builder.served_by(medium.clone());
+        }
+        if let Some(store) = &around.store {
+            builder = builder.store(AnyLoom::clone(store));
+        }
+        builder.build().map_err(Fault::Cantrip)
+    }
+
+    /// The system prompt with the files that belong to it. One that is not there is left out: it is the reader's own.
+    fn prompt(&self) -> Result<Option<String>, Fault> {
+        let mut parts: Vec<String> = self.call.prompt().map(str::to_owned).into_iter().collect();
+        for file in &self.prompt_files {
+            let path = self.folder.join(file);
+            if path.exists() {
+                parts.push(read_text(&path).map_err(|rule| issue("call.system_prompt_files", file, rule))?);
+            }
+        }
+        Ok((!parts.is_empty()).then(|| parts.join("\n\n")))
+    }
+
+    /// The crystal of this name. Its name stays as the spell has it, so the same spell elsewhere is the same cantrip.
+    fn opened(&self, name: &ModelName, around: &Surroundings) -> Result<AnyCrystal, Fault> {
+        let text = |file: &str| read_text(&self.folder.join(file)).map_err(|rule| issue("crystal", file, rule));
+        match name {
+            ModelName::Scripted { file, script } => {
+                let scripts = Script::read(file, &text(file)?);
+                let chosen = scripts.and_then(|scripts| Script::choose(file, scripts, script.as_deref()));
+                let chosen = chosen.map_err(|fault| Fault::Refused(fault.filled().into()))?;
+                Ok(AnyCrystal::new(Scripted::new(name.to_string(), chosen)))
+            }
+            ModelName::Program { file } => Ok(AnyCrystal::new(Programmed::new(name.to_string(), text(file)?))),
+            ModelName::Local { model, url } => match &around.crystals {
+                Some(crystals) => crystals(name).map_err(Fault::Refused),
+                None => {
+                    let made = Compatible::new(model, url, None);
+                    Ok(AnyCrystal::new(made.map_err(|fault| issue("crystal", &name.to_string(), fault.to_string()))?))
+                }
+            },
+            ModelName::Hosted { .. } | ModelName::Replay { .. } | ModelName::Human => match &around.crystals {
+                Some(crystals) => crystals(name).map_err(Fault::Refused),
+                None => {
+                    let rule = "nothing here can reach it; name a script, a program or local/<model>@<url>".to_owned();
+                    Err(issue("crystal", &name.to_string(), rule))
+                }
+            },
+        }
+    }
+}
+
+/// With the gate that reads the own thread, where there is a store to read from.
+fn with_loom(around: &Surroundings) -> Surroundings {
+    let mut around = around.clone();
+    if let (None, Some(store)) = (&around.loom, &around.store) {
+        around.loom = Some(builtin::loom(OwnThreadOf::new(store.clone())));
+    }
+    around
+}
+
+fn issue(key: &str, what: &str, rule: String) -> Fault {
+    Fault::Issues(vec![Issue { line: 0, key: key.to_owned(), rule: format!("{what}: {rule}") }])
+}
+
+fn gate_issue(gate: &GateSpell, key: &str, rule: String) -> Fault {
+    Fault::Issues(vec![Issue { line: gate.line, key: format!("gates.{}.{key}", gate.name), rule }])
+}
+
+/// A spell in the shape of its file, with nothing left to defaults that the loader fills.
+pub(super) fn resolved(spell: &Spell) -> Value {
+    let mut written = Map::new();
+    let mut put = |key: &str, value: Value| {
+        if !value.is_null() {
+            written.insert(key.to_owned(), value);
+        }
+    };
+    put("name", json!(spell.name));
+    put("crystal", json!(spell.crystal.to_string()));
+    put("medium", json!(spell.medium));
+    put("park", json!(spell.park));
+    put("fenced", json!(spell.fenced));
+    put("answer_schema", spell.answer_schema.as_ref().map_or(Value::Null, shown));
+    let sampling = spell.call.samples();
+    put(
+        "call",
+        table([
+            ("system_prompt", json!(spell.call.prompt())),
+            ("system_prompt_files", list(&spell.prompt_files)),
+            ("temperature", json!(sampling.temperature)),
+            ("top_p", json!(sampling.top_p)),
+            ("seed", json!(sampling.seed)),
+            ("stop", list(&sampling.stop)),
+            ("max_tokens", json!(spell.call.output_tokens())),
+            ("tool_choice", json!(spell.call.choice())),
+            ("require_done_tool", json!(spell.call.requires_done_tool())),
+        ]),
+    );
+    put("gates", spell.gates.iter().map(|gate| (gate.name.clone(), gate_table(gate))).collect::<Map<_, _>>().into());
+    put("wards", spell.wards.clone());
+    put(
+        "folding",
+        table([
+            ("strategy", json!("window")),
+            ("trigger_after_turns", json!(spell.folding.trigger_after_turns)),
+            ("window_share", json!(spell.folding.window_share)),
+        ]),
+    );
+    put("retry", json!(spell.retry));
+    Value::Object(written)
+}
+
+fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    let there = entries.into_iter().filter(|(_, value)| !value.is_null());
+    Value::Object(there.map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+fn list<T: serde::Serialize>(items: &[T]) -> Value {
+    if items.is_empty() { Value::Null } else { json!(items) }
+}
+
+fn shown(written: &Written) -> Value {
+    match written {
+        Written::Here(value) => value.clone(),
+        Written::File(file) => json!(file),
+    }
+}
+
+fn time(duration: Option<Duration>) -> Value {
+    duration.map_or(Value::Null, |duration| json!(format!("{}ms", duration.as_millis())))
+}
+
+fn gate_table(gate: &GateSpell) -> Value {
+    let mut written = match &gate.kind {
+        GateKind::Plain => json!({}),
+        GateKind::Delegation { by_level, crystals, mediums } => {
+            let mediums: Vec<_> = mediums.iter().collect();
+            let crystals: Vec<_> = crystals.iter().collect();
+            table([("crystal", list(by_level)), ("crystals", list(&crystals)), ("mediums", list(&mediums))])
+        }
+        GateKind::Files { root, gitignore, read_only } => table([
+            ("root", json!(root)),
+            ("gitignore", if *gitignore { json!(true) } else { Value::Null }),
+            ("read_only", if *read_only { json!(true) } else { Value::Null }),
+        ]),
+        GateKind::Fetch { methods, allow_hosts, bytes, timeout } => table([
+            ("methods", list(methods)),
+            ("allow_hosts", list(allow_hosts)),
+            ("bytes", json!(bytes)),
+            ("timeout", time(*timeout)),
+        ]),
+        GateKind::Command { command, environment, timeout, output, fails } => table([
+            ("command", json!(command)),
+            // Names only: what stands there may be a secret.
+            (
+                "environment",
+                environment.iter().map(|(name, _)| (name.clone(), json!("..."))).collect::<Map<_, _>>().into(),
+            ),
+            ("timeout", time(*timeout)),
+            ("output", json!(output)),
+            ("on_error", json!(if *fails { "error" } else { "report" })),
+        ]),
+    };
+    let common = table([
+        ("labels", gate.labels.as_ref().map_or(Value::Null, |labels| json!(labels))),
+        ("ephemeral", if gate.ephemeral { json!(true) } else { Value::Null }),
+        ("description", json!(gate.description)),
+        ("parameters", gate.parameters.as_ref().map_or(Value::Null, shown)),
+    ]);
+    if let (Value::Object(written), Value::Object(common)) = (&mut written, common) {
+        written.extend(common);
+    }
+    written
+}

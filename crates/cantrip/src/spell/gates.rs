@@ -1,0 +1,390 @@
+//! The gates of a spell: what may be written about each, and what is made of it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cantrip_circle::gate::builtin::{self, Command, Fetch, OnError, Root};
+use cantrip_circle::{AnyGate, Delegates, Label, MediumKind, Wards};
+use cantrip_crystal::tree::{Node, Shape};
+use serde_json::{Value, json};
+
+use super::text::{Issues, Table, suggestion};
+use super::{Fault, Issue, Spell, Surroundings, read_json};
+
+/// The gates that need no more than their name.
+pub(super) const BUILT_IN: [&str; 12] = [
+    "done",
+    "echo",
+    "call_agent",
+    "call_agent_batch",
+    "read",
+    "write",
+    "list",
+    "search",
+    "edit",
+    "fetch",
+    "ask_human",
+    "loom",
+];
+
+/// What may be said about any gate.
+const COMMON: [&str; 4] = ["labels", "ephemeral", "description", "parameters"];
+
+/// One gate, as its spell has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GateSpell {
+    pub name: String,
+    /// Where it stands; 0 for one that the loader added.
+    pub line: usize,
+    pub kind: GateKind,
+    pub labels: Option<Vec<Label>>,
+    pub ephemeral: bool,
+    pub description: Option<String>,
+    /// A JSON Schema, or the file it is in.
+    pub parameters: Option<Written>,
+}
+
+/// Something that stands in the spell, or in a file beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Written {
+    Here(Value),
+    File(String),
+}
+
+/// Which gate, and what it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GateKind {
+    /// `done`, `echo`, `ask_human` and `loom` are given nothing by a spell.
+    Plain,
+    Delegation {
+        /// By level; the last one repeats.
+        by_level: Vec<String>,
+        crystals: BTreeSet<String>,
+        mediums: BTreeSet<MediumKind>,
+    },
+    Files {
+        root: Option<String>,
+        gitignore: bool,
+        read_only: bool,
+    },
+    Fetch {
+        methods: Vec<String>,
+        allow_hosts: Vec<String>,
+        bytes: Option<u64>,
+        timeout: Option<Duration>,
+    },
+    Command {
+        command: Vec<String>,
+        environment: Vec<(String, String)>,
+        timeout: Option<Duration>,
+        output: Option<u64>,
+        fails: bool,
+    },
+}
+
+impl GateSpell {
+    /// A built-in gate without settings.
+    pub(super) fn plain(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            line: 0,
+            kind: GateKind::Plain,
+            labels: None,
+            ephemeral: false,
+            description: None,
+            parameters: None,
+        }
+    }
+}
+
+/// Reads `[gates]`.
+pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
+    let mut gates = Vec::new();
+    for (key, node) in table.entries() {
+        if let Some(entry) = Table::of(table.key(&key.text), node, issues)
+            && let Some(kind) = kind(&key.text, &entry, issues)
+        {
+            gates.push(GateSpell {
+                name: key.text.clone(),
+                line: key.line,
+                kind,
+                labels: labels(&entry, issues),
+                ephemeral: entry.flag("ephemeral", issues).unwrap_or(false),
+                description: entry.text("description", "\"Reads a file.\"", issues).map(str::to_owned),
+                parameters: written(&entry, "parameters", issues),
+            });
+        }
+    }
+    gates
+}
+
+/// A table here, or the name of a file.
+pub(super) fn written(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<Written> {
+    let node = table.get(name)?;
+    match &node.shape {
+        Shape::Text(file) => Some(Written::File(file.clone())),
+        Shape::Map(_) => Some(Written::Here(node.to_value())),
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::List(_) => {
+            let rule = format!("this is {}, where a JSON Schema or the name of its file belongs", node.noun());
+            issues.note(node.line, table.key(name), rule);
+            None
+        }
+    }
+}
+
+fn labels(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<Label>> {
+    let texts = table.texts("labels", "[\"private_data\"]", issues)?;
+    let mut labels = Vec::with_capacity(texts.len());
+    for text in &texts {
+        match text.parse::<Label>() {
+            Ok(label) => labels.push(label),
+            Err(fault) => {
+                let line = table.get("labels").map_or(table.line, |node| node.line);
+                issues.note(line, table.key("labels"), fault.to_string());
+            }
+        }
+    }
+    Some(labels)
+}
+
+fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
+    let mut known = |own: &[&str]| table.only(&[own, &COMMON].concat(), issues);
+    if table.get("command").is_some() {
+        known(&["command", "environment", "timeout", "output", "on_error"]);
+        return command(table, issues);
+    }
+    for (key, what) in [("mcp", "MCP servers"), ("url", "HTTP endpoints")] {
+        if let Some(node) = table.get(key) {
+            let rule =
+                format!("{what} as gates are not in this version; a command = [...] that speaks to it can be one");
+            issues.note(node.line, table.key(key), rule);
+            return None;
+        }
+    }
+    match cantrip_circle::gate::canonical_name(name) {
+        "done" | "echo" | "ask_human" | "loom" => {
+            known(&[]);
+            Some(GateKind::Plain)
+        }
+        "call_agent" | "call_agent_batch" => {
+            known(&["crystal", "crystals", "mediums"]);
+            Some(delegation(table, issues))
+        }
+        "read" | "list" | "search" => {
+            known(&["root", "gitignore"]);
+            Some(files(table, issues))
+        }
+        "write" | "edit" => {
+            known(&["root", "read_only"]);
+            Some(files(table, issues))
+        }
+        "fetch" => {
+            known(&["methods", "allow_hosts", "bytes", "timeout"]);
+            Some(GateKind::Fetch {
+                methods: table.texts("methods", "[\"GET\"]", issues).unwrap_or_default(),
+                allow_hosts: table.texts("allow_hosts", "[\"localhost:8080\"]", issues).unwrap_or_default(),
+                bytes: size(table, "bytes", issues),
+                timeout: duration(table, "timeout", issues),
+            })
+        }
+        _ => {
+            let rule = format!(
+                "no gate is called so{}; a gate of your own needs command = [...]",
+                suggestion(name, &BUILT_IN)
+            );
+            issues.note(table.line, table.key("").trim_end_matches('.'), rule);
+            None
+        }
+    }
+}
+
+fn files(table: &Table<'_>, issues: &mut Issues) -> GateKind {
+    GateKind::Files {
+        root: table.text("root", "\"./data\"", issues).map(str::to_owned),
+        gitignore: table.flag("gitignore", issues).unwrap_or(false),
+        read_only: table.flag("read_only", issues).unwrap_or(false),
+    }
+}
+
+fn delegation(table: &Table<'_>, issues: &mut Issues) -> GateKind {
+    let mut mediums = BTreeSet::new();
+    for name in table.texts("mediums", "[\"conversation\"]", issues).unwrap_or_default() {
+        match name.parse::<MediumKind>() {
+            Ok(medium) => {
+                mediums.insert(medium);
+            }
+            Err(fault) => issues.note(line_of(table, "mediums"), table.key("mediums"), fault.to_string()),
+        }
+    }
+    GateKind::Delegation {
+        by_level: table.texts("crystal", "\"openai/gpt-5-mini\"", issues).unwrap_or_default(),
+        crystals: table.texts("crystals", "[\"openai/gpt-5-mini\"]", issues).unwrap_or_default().into_iter().collect(),
+        mediums,
+    }
+}
+
+fn command(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
+    let command = table.texts("command", "[\"./check.sh\", \"--json\"]", issues)?;
+    if command.first().is_none_or(|program| program.trim().is_empty()) {
+        issues.note(
+            line_of(table, "command"),
+            table.key("command"),
+            "it names no program, as in command = [\"./check.sh\"]",
+        );
+        return None;
+    }
+    let mut environment = Vec::new();
+    if let Some(variables) = table.table("environment", issues) {
+        for (key, _) in variables.entries() {
+            let value = variables.text(&key.text, "\"value\"", issues).unwrap_or_default();
+            environment.push((key.text.clone(), value.to_owned()));
+        }
+    }
+    let fails = match table.text("on_error", "\"report\"", issues) {
+        None | Some("report") => false,
+        Some("error") => true,
+        Some(_) => {
+            issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
+            false
+        }
+    };
+    let (timeout, output) = (duration(table, "timeout", issues), size(table, "output", issues));
+    Some(GateKind::Command { command, environment, timeout, output, fails })
+}
+
+pub(super) fn line_of(table: &Table<'_>, name: &str) -> usize {
+    table.get(name).map_or(table.line, |node| node.line)
+}
+
+/// Times and sizes are written as they are for wards, and read by the same words.
+fn warded(table: &Table<'_>, name: &str, ward: &str, issues: &mut Issues) -> Option<Wards> {
+    let node: &Node = table.get(name)?;
+    match Wards::parse(&json!({ ward: node.to_value() })) {
+        Ok(wards) => Some(wards),
+        Err(faults) => {
+            let rule = faults
+                .first()
+                .map_or_else(String::new, |fault| fault.to_string().replacen(&format!("ward {ward}"), "this", 1));
+            issues.note(node.line, table.key(name), rule);
+            None
+        }
+    }
+}
+
+fn duration(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<Duration> {
+    warded(table, name, "timeout", issues)?.timeout
+}
+
+fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<u64> {
+    warded(table, name, "memory", issues)?.medium.memory_bytes
+}
+
+impl Spell {
+    /// The gate that is meant, with what it may hand on.
+    pub(super) fn gate(&self, gate: &GateSpell, around: &Surroundings) -> Result<(AnyGate, Delegates), Fault> {
+        let issue = |key: &str, rule: String| {
+            let key =
+                if key.is_empty() { format!("gates.{}", gate.name) } else { format!("gates.{}.{key}", gate.name) };
+            Fault::Issues(vec![Issue { line: gate.line, key, rule }])
+        };
+        let mut delegates = Delegates::default();
+        let mut made = match &gate.kind {
+            GateKind::Plain => match gate.name.as_str() {
+                "done" => builtin::done(),
+                "echo" => builtin::echo(),
+                "ask_human" => around.ask_human.clone().ok_or_else(|| {
+                    issue("", "nobody can be asked here: leave ask_human out, or cast where a person is".to_owned())
+                })?,
+                _ => around.loom.clone().ok_or_else(|| {
+                    issue("", "the own thread cannot be read here: leave loom out, or cast with a store".to_owned())
+                })?,
+            },
+            GateKind::Delegation { by_level, crystals, mediums } => {
+                let crystals = crystals.iter().chain(by_level).cloned().collect();
+                delegates = Delegates { crystals, by_level: by_level.clone(), mediums: mediums.clone() };
+                match cantrip_circle::gate::canonical_name(&gate.name) {
+                    "call_agent" => builtin::call_agent(),
+                    _ => builtin::call_agent_batch(),
+                }
+            }
+            GateKind::Files { root, gitignore, read_only } => {
+                let root = root.as_deref().map(|root| self.root(root, *gitignore, *read_only)).transpose();
+                let root = root.map_err(|rule| issue("root", rule))?;
+                match gate.name.as_str() {
+                    "read" => builtin::read(root),
+                    "list" => builtin::list(root),
+                    "search" => builtin::search(root),
+                    "write" => builtin::write(root),
+                    _ => builtin::edit(root),
+                }
+            }
+            GateKind::Fetch { methods, allow_hosts, bytes, timeout } => {
+                let mut fetch = Fetch::default().allow_hosts(allow_hosts);
+                if !methods.is_empty() {
+                    let methods = methods.iter().map(|method| method.to_ascii_uppercase().parse());
+                    let methods = methods.collect::<Result<Vec<_>, _>>();
+                    fetch = fetch.methods(methods.map_err(|_| issue("methods", "this is no HTTP method".to_owned()))?);
+                }
+                if let Some(bytes) = bytes {
+                    fetch = fetch.bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));
+                }
+                match timeout {
+                    Some(timeout) => fetch.time_max(*timeout).gate(),
+                    None => fetch.gate(),
+                }
+            }
+            GateKind::Command { command, environment, timeout, output, fails } => {
+                let description = gate.description.clone().unwrap_or_else(|| format!("Runs {}.", gate.name));
+                let (program, arguments) =
+                    command.split_first().ok_or_else(|| issue("command", "it is empty".to_owned()))?;
+                let mut made = Command::new(&gate.name, description, self.program(program))
+                    .arguments(arguments)
+                    .folder(&self.folder)
+                    .on_error(if *fails { OnError::Fail } else { OnError::Report });
+                for (name, value) in environment {
+                    made = made.variable(name, value);
+                }
+                if let Some(timeout) = timeout {
+                    made = made.time_max(*timeout);
+                }
+                if let Some(output) = output {
+                    made = made.output_bytes_max(usize::try_from(*output).unwrap_or(usize::MAX));
+                }
+                made.gate()
+            }
+        };
+        if let Some(labels) = &gate.labels {
+            made = made.labelled(labels.iter().copied());
+        }
+        if let Some(description) = &gate.description {
+            made = made.described(description);
+        }
+        match &gate.parameters {
+            None => {}
+            Some(Written::Here(schema)) => made = made.parameters(schema.clone()),
+            Some(Written::File(file)) => {
+                made = made.parameters(read_json(&self.folder.join(file)).map_err(|rule| issue("parameters", rule))?);
+            }
+        }
+        if gate.ephemeral {
+            made = made.ephemeral(true);
+        }
+        Ok((made, delegates))
+    }
+
+    fn root(&self, root: &str, gitignore: bool, read_only: bool) -> Result<Root, String> {
+        let opened = Root::at(self.folder.join(root));
+        let mut root =
+            opened.map_err(|_| format!("the folder {root} cannot be opened; make it, or name another one"))?;
+        if gitignore {
+            root = root.honouring_gitignore();
+        }
+        Ok(if read_only { root.read_only() } else { root })
+    }
+
+    /// A program with a folder in its name lies beside the spell; a bare name is looked for in `PATH`.
+    fn program(&self, program: &str) -> PathBuf {
+        if Path::new(program).components().count() > 1 { self.folder.join(program) } else { PathBuf::from(program) }
+    }
+}

@@ -1,0 +1,299 @@
+//! What may stand in a spell, key by key.
+
+use std::path::PathBuf;
+
+use cantrip_circle::{MediumKind, Wards};
+use cantrip_crystal::tree::Shape;
+use cantrip_crystal::{Choice, ModelName, Retry, Sampling};
+use serde_json::{Value, json};
+
+use super::Spell;
+use super::gates::{GateSpell, gates, line_of, written};
+use super::text::{Issues, Table, suggestion};
+use crate::Call;
+use crate::fold::Folding;
+use crate::limits::SPELL_TURNS;
+
+/// How a crystal is written.
+const CRYSTAL: &str = "\"anthropic/claude-sonnet-4-5\"";
+
+const TOP: [&str; 13] = [
+    "name",
+    "crystal",
+    "medium",
+    "answer_schema",
+    "park",
+    "fenced",
+    "call",
+    "gates",
+    "wards",
+    "folding",
+    "retry",
+    "verify",
+    "$schema",
+];
+
+/// Reads the whole; what is wrong is noted, and nothing is opened.
+pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut Issues) -> Option<Spell> {
+    table.only(&TOP, issues);
+    let name = name(table, file, issues);
+    let crystal = crystal(table, issues);
+    let medium = medium(table, issues);
+    let (call, prompt_files) =
+        table.table("call", issues).map_or_else(Default::default, |call| self::call(&call, issues));
+    let mut gates = table.table("gates", issues).map_or_else(Vec::new, |table| gates(&table, issues));
+    let wards = wards(table, crystal.as_ref(), issues);
+    let folding =
+        table.table("folding", issues).map_or_else(Folding::default, |folding| self::folding(&folding, issues));
+    let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
+    if let Some(verify) = table.table("verify", issues) {
+        verify.only(&["command"], issues);
+        let rule = "a command as verifier is not in this version; leave [verify] out, or give a verifier from Rust";
+        issues.note(verify.line, "verify", rule);
+    }
+    let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
+    let answer_schema = written(table, "answer_schema", issues);
+    // Everything has been looked at by now.
+    let crystal = crystal?;
+    if crystal.needs_code() && !medium.is_code() {
+        let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
+        issues.note(line_of(table, "crystal"), "crystal", rule);
+    }
+    if !gates.iter().any(|gate| gate.name == "done") {
+        gates.insert(0, GateSpell::plain("done"));
+    }
+    let hidden = !medium.is_code() && gates.iter().any(|gate| gate.ephemeral);
+    if hidden && !gates.iter().any(|gate| gate.name == "loom") {
+        gates.push(GateSpell::plain("loom"));
+    }
+    Some(Spell {
+        name,
+        file: file.to_owned(),
+        folder,
+        crystal,
+        medium,
+        call,
+        prompt_files,
+        gates,
+        wards,
+        folding,
+        retry,
+        park,
+        fenced,
+        answer_schema,
+    })
+}
+
+/// The spell's name is its loom's, so it is kept to what can stand in a path and on a page.
+fn name(table: &Table<'_>, file: &str, issues: &mut Issues) -> String {
+    let stem = || file.rsplit('/').next().unwrap_or(file).trim_end_matches(".toml").to_owned();
+    let name = table.text("name", "\"analyst\"", issues).map_or_else(stem, str::to_owned);
+    if let Some(rule) = name_fault(&name) {
+        issues.note(line_of(table, "name"), "name", rule);
+    }
+    name
+}
+
+/// What is wrong with a spell's name.
+pub(super) fn name_fault(name: &str) -> Option<String> {
+    let fits = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let starts = name.chars().next().is_some_and(char::is_alphanumeric);
+    let sound = starts && name.len() <= 128 && name.chars().all(fits);
+    let shown: String = name.chars().take(64).collect();
+    (!sound).then(|| {
+        format!("{shown:?} cannot name a spell: letters, digits, -, _ and ., beginning with a letter or digit")
+    })
+}
+
+fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<ModelName> {
+    let Some(node) = table.get("crystal") else {
+        issues.note(1, "crystal", format!("a spell needs one: write crystal = {CRYSTAL}"));
+        return None;
+    };
+    let (written, line) = match &node.shape {
+        Shape::Map(_) => {
+            let inner = table.table("crystal", issues)?;
+            inner.only(&["model", "fallback", "base_url"], issues);
+            for (key, what) in
+                [("fallback", "falling back to another crystal"), ("base_url", "another address for a provider")]
+            {
+                if let Some(node) = inner.get(key) {
+                    issues.note(node.line, inner.key(key), format!("{what} is not in this version; leave it out"));
+                }
+            }
+            if inner.get("model").is_none() {
+                issues.note(inner.line, inner.key("model"), format!("it is missing: write model = {CRYSTAL}"));
+            }
+            (inner.text("model", CRYSTAL, issues)?, line_of(&inner, "model"))
+        }
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => {
+            (table.text("crystal", CRYSTAL, issues)?, node.line)
+        }
+    };
+    match written.parse::<ModelName>() {
+        Ok(ModelName::Human) => {
+            issues.note(line, "crystal", "a person as crystal is not in this version; name a model");
+            None
+        }
+        Ok(name) => Some(name),
+        Err(fault) => {
+            issues.note(line, "crystal", fault.to_string());
+            None
+        }
+    }
+}
+
+fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
+    let Some(written) = table.text("medium", "\"javascript\"", issues) else { return MediumKind::default() };
+    let line = line_of(table, "medium");
+    match written.parse() {
+        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript)) => medium,
+        Ok(medium @ (MediumKind::Python | MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
+            let rule = format!("the medium {medium} is not in this version; write \"conversation\" or \"javascript\"");
+            issues.note(line, "medium", rule);
+            medium
+        }
+        Err(_) => {
+            let known = MediumKind::ALL.map(MediumKind::as_str);
+            issues.note(line, "medium", format!("no medium is called so{}", suggestion(written, &known)));
+            MediumKind::default()
+        }
+    }
+}
+
+fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
+    table.only(
+        &[
+            "system_prompt",
+            "system_prompt_files",
+            "temperature",
+            "top_p",
+            "seed",
+            "stop",
+            "max_tokens",
+            "tool_choice",
+            "require_done_tool",
+        ],
+        issues,
+    );
+    let mut call = Call::new().sampling(Sampling {
+        temperature: table.number("temperature", "0.2", issues),
+        top_p: table.number("top_p", "0.9", issues),
+        seed: table.whole("seed", "7", issues),
+        stop: table.texts("stop", "[\"END\"]", issues).unwrap_or_default(),
+    });
+    if let Some(prompt) = table.text("system_prompt", "\"You count words.\"", issues) {
+        call = call.system_prompt(prompt);
+    }
+    if let Some(tokens) = table.whole("max_tokens", "4096", issues) {
+        match u32::try_from(tokens) {
+            Ok(tokens) if tokens > 0 => call = call.max_tokens(tokens),
+            Ok(_) | Err(_) => {
+                issues.note(line_of(table, "max_tokens"), table.key("max_tokens"), "no answer has so many tokens");
+            }
+        }
+    }
+    match table.text("tool_choice", "\"auto\"", issues) {
+        None => {}
+        Some("auto") => call = call.tool_choice(Choice::Auto),
+        Some("required") => call = call.tool_choice(Choice::Required),
+        Some("none") => call = call.tool_choice(Choice::None),
+        Some(other) => {
+            let rule = format!("no choice is called so{}", suggestion(other, &["auto", "required", "none"]));
+            issues.note(line_of(table, "tool_choice"), table.key("tool_choice"), rule);
+        }
+    }
+    if table.flag("require_done_tool", issues).unwrap_or(false) {
+        call = call.require_done_tool();
+    }
+    (call, table.texts("system_prompt_files", "[\"AGENTS.md\"]", issues).unwrap_or_default())
+}
+
+/// The wards as they are written, and a limit of turns where there is none.
+fn wards(table: &Table<'_>, crystal: Option<&ModelName>, issues: &mut Issues) -> Value {
+    let Some(node) = table.get("wards") else { return json!({ "max_turns": SPELL_TURNS }) };
+    let Some(inner) = table.table("wards", issues) else { return Value::Null };
+    let mut written = node.to_value();
+    match Wards::parse(&written) {
+        Ok(wards) => {
+            let priced = match crystal {
+                Some(ModelName::Hosted { .. }) => false,
+                Some(
+                    ModelName::Local { .. }
+                    | ModelName::Scripted { .. }
+                    | ModelName::Replay { .. }
+                    | ModelName::Program { .. }
+                    | ModelName::Human,
+                )
+                | None => true,
+            };
+            if !wards.max_cost.is_empty() && !priced {
+                let rule = "no prices are known in this version, so a limit on money cannot be kept; use max_tokens";
+                issues.note(line_of(&inner, "max_cost"), inner.key("max_cost"), rule);
+            }
+            if !wards.truncates()
+                && let Value::Object(table) = &mut written
+            {
+                table.insert("max_turns".to_owned(), SPELL_TURNS.into());
+            }
+        }
+        Err(faults) => {
+            for fault in faults {
+                let key = fault.path.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned();
+                issues.note(line_of(&inner, &key), inner.key(&key), fault.to_string());
+            }
+        }
+    }
+    written
+}
+
+fn folding(table: &Table<'_>, issues: &mut Issues) -> Folding {
+    table.only(&["strategy", "trigger_after_turns", "window_share", "crystal"], issues);
+    match table.text("strategy", "\"window\"", issues) {
+        None | Some("window") => {}
+        Some(later @ ("summary" | "selective")) => {
+            let rule = format!("folding by {later} is not in this version; write strategy = \"window\"");
+            issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
+        }
+        Some(other) => {
+            let rule = format!("no strategy is called so{}", suggestion(other, &["window", "summary", "selective"]));
+            issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
+        }
+    }
+    if let Some(node) = table.get("crystal") {
+        let rule = "only folding by summary asks a crystal, and it is not in this version; leave it out";
+        issues.note(node.line, table.key("crystal"), rule);
+    }
+    let folding = Folding {
+        trigger_after_turns: table.whole("trigger_after_turns", "20", issues),
+        window_share: table.number("window_share", "0.8", issues).unwrap_or(Folding::default().window_share),
+    };
+    for fault in folding.faults() {
+        issues.note(table.line, "folding", fault.to_string());
+    }
+    folding
+}
+
+fn retry(table: &Table<'_>, issues: &mut Issues) -> Retry {
+    table.only(&["max_retries", "retryable_status_codes", "base_ms", "cap_ms", "empty_response"], issues);
+    let plain = Retry::default();
+    let count =
+        |value: Option<u64>, unless: u32| value.map_or(unless, |value| u32::try_from(value).unwrap_or(u32::MAX));
+    let mut codes = plain.retryable_status_codes.clone();
+    if let Some(node) = table.get("retryable_status_codes") {
+        match serde_json::from_value(node.to_value()) {
+            Ok(written) => codes = written,
+            Err(_) => {
+                let rule = "this is a list of HTTP statuses, as in retryable_status_codes = [429, 503]";
+                issues.note(node.line, table.key("retryable_status_codes"), rule);
+            }
+        }
+    }
+    Retry {
+        max_retries: count(table.whole("max_retries", "5", issues), plain.max_retries),
+        retryable_status_codes: codes,
+        base_ms: table.whole("base_ms", "1000", issues).unwrap_or(plain.base_ms),
+        cap_ms: table.whole("cap_ms", "60000", issues).unwrap_or(plain.cap_ms),
+        empty_response: count(table.whole("empty_response", "0", issues), plain.empty_response),
+    }
+}

@@ -1,0 +1,425 @@
+//! Spells: what may stand in one, what the loader adds, and how it says what is wrong.
+
+use std::fs;
+use std::path::Path;
+
+use cantrip::spell::{self, Spell, SpellFault, Surroundings};
+use cantrip_circle::gate::{Schema, gate};
+use cantrip_circle::{AnyGate, Label, MediumKind};
+use cantrip_crystal::Crystal;
+use cantrip_loom::{AnyLoom, Memory};
+use cantrip_reply::{AnyCode, Refusal, codes, testing};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn read(text: &str) -> Result<Spell, SpellFault> {
+    Spell::read(text, "test.toml", ".")
+}
+
+#[track_caller]
+fn sound(text: &str) -> Spell {
+    read(text).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// The message of the refusal, which has this code.
+#[track_caller]
+fn message(fault: SpellFault, code: AnyCode) -> String {
+    let guarded = testing::guarded(|rb| rb.refuse(Refusal::from(fault)));
+    testing::assert_any(&guarded.reply, code);
+    guarded.reply.message()
+}
+
+/// What is wrong with a text, one line each.
+#[track_caller]
+fn issues(text: &str) -> Vec<String> {
+    let fault = read(text).expect_err("something is wrong with it");
+    let issues = fault.issues().iter().map(|issue| format!("{}: {issue}", issue.key)).collect();
+    message(fault, codes::CONFIG_INVALID.any());
+    issues
+}
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    folder
+}
+
+const SCRIPT: &str = "responses:\n- content: hello\n";
+
+/// Someone who can be asked.
+fn asked() -> AnyGate {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Question {
+        question: String,
+    }
+    AnyGate::from(gate("ask_human", "Asks.", |asked: Question| async move { Ok::<_, Refusal>(asked.question) }))
+}
+
+fn surroundings() -> Surroundings {
+    Surroundings { ask_human: Some(asked()), store: Some(AnyLoom::new(Memory::default())), ..Surroundings::default() }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_one_that_was_meant() {
+    assert_eq!(
+        issues(
+            "name = 'a'\ncrystal = 'scripted/a.yaml'\nmedum = 'javascript'\n\n[call]\ntemprature = 0.2\n\
+             [gates.raed]\n[gates.read]\nrot = '.'\n[wards]\nmax_turn = 3\n[retry]\nmax_retry = 1\n"
+        ),
+        [
+            "medum: line 3: unknown key; did you mean medium?",
+            "call.temprature: line 6: unknown key; did you mean temperature?",
+            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...]",
+            "gates.read.rot: line 9: unknown key; did you mean root?",
+            "wards.max_turn: line 11: unknown ward max_turn; did you mean max_turns?",
+            "retry.max_retry: line 13: unknown key; did you mean max_retries?",
+        ]
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_says_where_what_and_how_to_mend_it() {
+    assert_eq!(
+        issues(
+            "crystal = 3\nmedium = ['javascript']\npark = 'yes'\ngates = 'read'\n[call]\ntemperature = 'low'\n\
+             max_tokens = -1\nstop = 7\n[wards]\ntimeout = 'soon'\nmax_cost = 5\n"
+        ),
+        [
+            "crystal: line 1: this is a number, where a text belongs, as in crystal = \"anthropic/claude-sonnet-4-5\"",
+            "medium: line 2: this is a list, where a text belongs, as in medium = \"javascript\"",
+            "park: line 3: this is a text, where true or false belongs, as in park = true",
+            "gates: line 4: this is a text, where a table belongs: write [gates] and its keys below",
+            "call.temperature: line 6: this is a text, where a number belongs, as in temperature = 0.2",
+            "call.max_tokens: line 7: this is a number, where a whole number from 0 on belongs, as in max_tokens = 4096",
+            "call.stop: line 8: this is a number, where a list of texts belongs, as in stop = [\"END\"]",
+            "wards.timeout: line 10: ward timeout is not a duration such as 90s, 5m or 250ms",
+            "wards.max_cost: line 11: ward max_cost is not an amount such as 0.50 USD",
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_place() {
+    let fault = read("name = 'a'\ncrystal = \n").expect_err("no TOML");
+    let told = message(fault, codes::UNPARSABLE.any());
+    assert!(told.starts_with("spell test.toml cannot be parsed at line 2, column "), "{told}");
+    let doubled = read("name = 'a'\nname = 'b'\n").expect_err("a key given twice");
+    assert!(message(doubled, codes::UNPARSABLE.any()).contains("line 2"));
+    message(read(&"#".repeat(2 << 20)).expect_err("too long"), codes::UNPARSABLE.any());
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_in_plain_words() {
+    for (line, text) in [
+        (2, "medium = 'python'"),
+        (2, "medium = 'shell'"),
+        (2, "medium = 'browser'"),
+        (2, "medium = 'human'"),
+        (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']"),
+        (3, "[gates.api]\nurl = 'https://example.com'"),
+        (3, "[folding]\nstrategy = 'summary'"),
+        (3, "[folding]\nstrategy = 'selective'"),
+        (2, "[verify]\ncommand = ['./check.sh']"),
+    ] {
+        let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(&format!("line {line}:")) && found[0].contains("not in this version"), "{found:?}");
+    }
+    let hosted = issues("crystal = 'anthropic/claude'\n[wards]\nmax_cost = '0.50 USD'\n");
+    assert!(hosted[0].starts_with("wards.max_cost: line 3: no prices are known"), "{hosted:?}");
+    let fallback = issues("[crystal]\nmodel = 'anthropic/claude'\nfallback = ['openai/gpt']\n");
+    assert!(fallback[0].contains("not in this version"), "{fallback:?}");
+    assert!(issues("crystal = 'human'\n")[0].contains("not in this version"));
+}
+
+#[test]
+fn a_crystal_is_named_as_everywhere() {
+    assert!(issues("name = 'a'\n")[0].contains("a spell needs one"));
+    assert!(issues("crystal = 'anthropc/claude'\n")[0].contains("anthropic"));
+    assert!(issues("crystal = 'local/small'\n")[0].contains("local needs its address"));
+    assert_eq!(sound("[crystal]\nmodel = 'scripted/a.yaml#one'\n").crystal.to_string(), "scripted/a.yaml#one");
+    let program = issues("crystal = 'program/plan.js'\n");
+    assert!(program[0].contains("medium = \"javascript\""), "{program:?}");
+    assert_eq!(sound("crystal = 'program/plan.js'\nmedium = 'javascript'\n").medium, MediumKind::Javascript);
+}
+
+fn gate_names(spell: &Spell) -> Vec<&str> {
+    spell.gates.iter().map(|gate| gate.name.as_str()).collect()
+}
+
+#[test]
+fn the_loader_adds_done_a_limit_of_turns_and_loom_where_results_are_hidden() {
+    let bare = sound("crystal = 'scripted/a.yaml'\n");
+    assert_eq!((gate_names(&bare), &bare.wards), (vec!["done"], &json!({"max_turns": 50})));
+    assert_eq!(sound("crystal = 'scripted/a.yaml'\n[wards]\nmax_depth = 2\n").wards["max_turns"], 50);
+    let own = sound("crystal = 'scripted/a.yaml'\n[gates.read]\n[gates.done]\n[gates.echo]\n[wards]\ntimeout = '1m'\n");
+    assert_eq!(gate_names(&own), ["read", "done", "echo"]);
+    assert_eq!(own.wards, json!({"timeout": "1m"}));
+
+    let hidden = "crystal = 'scripted/a.yaml'\n[gates.read]\nephemeral = true\n";
+    assert_eq!(gate_names(&sound(hidden)), ["done", "read", "loom"]);
+    // In code the value is in a variable.
+    let in_code = format!("medium = 'javascript'\n{hidden}");
+    assert_eq!(gate_names(&sound(&in_code)), ["done", "read"]);
+}
+
+#[test]
+fn a_spells_name_is_its_loom_and_comes_from_its_file_if_it_says_none() {
+    let files = folder(&[("count.toml", "crystal = 'scripted/s.yaml'\n"), ("s.yaml", SCRIPT)]);
+    let spell = Spell::open(&files.path().join("count.toml")).expect("sound");
+    assert_eq!(spell.name, "count");
+    let cantrip = spell.build(&surroundings()).expect("sound");
+    assert_eq!(cantrip.loom_id(), cantrip::loom_named("count"));
+    for name in ["", " ", "../up", "a/b", "-x", "a\\nb"] {
+        assert!(issues(&format!("name = \"{name}\"\ncrystal = 'scripted/a.yaml'\n"))[0].starts_with("name: line 1"));
+    }
+}
+
+#[test]
+fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
+    let spell = "crystal = 'scripted/scripts/s.yaml'\nanswer_schema = 'answer.json'\n[call]\nsystem_prompt = 'You look.'\n\
+                 system_prompt_files = ['AGENTS.md', 'absent.md']\n[gates.read]\nroot = 'data'\n[gates.check]\n\
+                 command = ['./check.sh', '--json']\nparameters = 'check.json'\ndescription = 'Checks.'\n";
+    let files = folder(&[
+        ("spells/a.toml", spell),
+        ("spells/scripts/s.yaml", SCRIPT),
+        ("spells/answer.json", r#"{"type": "integer"}"#),
+        ("spells/check.json", r#"{"type": "object", "properties": {"n": {"type": "integer"}}}"#),
+        ("spells/AGENTS.md", "Be brief."),
+        ("spells/data/a.txt", "text"),
+        ("spells/check.sh", "#!/bin/sh\n"),
+    ]);
+    let open = || Spell::open(&files.path().join("spells/a.toml")).expect("sound");
+    let cantrip = open().build(&surroundings()).expect("sound");
+    assert_eq!(cantrip.call().prompt(), Some("You look.\n\nBe brief."));
+    // The name of the crystal says nothing of the folder, so the spell is the same cantrip wherever it lies.
+    assert_eq!(cantrip.crystal().name(), "scripted/scripts/s.yaml");
+    assert!(cantrip.requires_done_tool(), "a typed answer needs done");
+    let checked = cantrip.circle().gate("check").expect("there");
+    assert_eq!(checked.promises().parameters["properties"]["n"]["type"], "integer");
+    assert!(checked.promises().labels.is_trifecta(), "a command carries all three until told otherwise");
+    assert!(cantrip.wards().trifecta);
+
+    for (missing, key) in [
+        ("spells/scripts/s.yaml", "crystal"),
+        ("spells/answer.json", "answer_schema"),
+        ("spells/check.json", "gates.check.parameters"),
+    ] {
+        let path = files.path().join(missing);
+        let kept = fs::read(&path).expect("there");
+        fs::remove_file(&path).expect("removed");
+        let told = message(open().build(&surroundings()).expect_err("missing"), codes::CONFIG_INVALID.any());
+        assert!(told.contains(key) && !told.contains(&*files.path().to_string_lossy()), "{told}");
+        fs::write(&path, kept).expect("back");
+    }
+    fs::remove_dir_all(files.path().join("spells/data")).expect("removed");
+    let told = message(open().build(&surroundings()).expect_err("no root"), codes::CONFIG_INVALID.any());
+    assert!(told.contains("gates.read.root: line 6: the folder data cannot be opened"), "{told}");
+}
+
+#[test]
+fn labels_descriptions_and_hidden_results_are_the_spells_to_say() {
+    let files = folder(&[("s.yaml", SCRIPT)]);
+    let text = "crystal = 'scripted/s.yaml'\n[gates.weather]\ncommand = 'weather'\nlabels = ['untrusted_content']\n\
+                ephemeral = true\ntimeout = '2s'\noutput = '64KiB'\non_error = 'error'\nenvironment = { LANG = 'C' }\n";
+    let spell = Spell::read(text, "a.toml", files.path()).expect("sound");
+    let cantrip = spell.build(&surroundings()).expect("sound");
+    let weather = cantrip.circle().gate("weather").expect("there").promises();
+    assert_eq!(weather.labels.iter().collect::<Vec<_>>(), [Label::UntrustedContent]);
+    assert!(weather.ephemeral && !cantrip.wards().trifecta);
+    assert!(cantrip.circle().gate("loom").is_some());
+    let bare = Surroundings::default();
+    let told = message(spell.build(&bare).expect_err("no store to read"), codes::CONFIG_INVALID.any());
+    assert!(told.contains("gates.loom"), "{told}");
+    assert!(issues("crystal = 'scripted/s.yaml'\n[gates.read]\nlabels = 'private'\n")[0].contains("private_data"));
+}
+
+#[test]
+fn children_may_have_the_crystals_that_are_offered() {
+    let files = folder(&[("s.yaml", SCRIPT), ("small.yaml", SCRIPT)]);
+    let text = "crystal = 'scripted/s.yaml'\n[gates.call_agent]\ncrystal = 'scripted/small.yaml'\n\
+                crystals = ['local/tiny@http://localhost:1/v1']\nmediums = ['javascript']\n";
+    let cantrip = Spell::read(text, "a.toml", files.path()).expect("sound").build(&surroundings()).expect("sound");
+    for name in ["scripted/small.yaml", "local/tiny@http://localhost:1/v1", "scripted/s.yaml"] {
+        assert_eq!(cantrip.crystal_named(name).map(|crystal| crystal.name().to_owned()).as_deref(), Some(name));
+    }
+    assert!(cantrip.crystal_named("scripted/other.yaml").is_none());
+}
+
+#[test]
+fn a_model_that_nothing_here_can_reach_is_refused_before_anything_is_asked() {
+    let spell = sound("crystal = 'anthropic/claude'\n");
+    let told = message(spell.build(&surroundings()).expect_err("no provider"), codes::CONFIG_INVALID.any());
+    assert!(told.contains("anthropic/claude"), "{told}");
+}
+
+#[test]
+fn a_broken_script_is_told_by_its_own_lines() {
+    let files = folder(&[("s.yaml", "responses:\n- contnet: hello\n")]);
+    let spell = Spell::read("crystal = 'scripted/s.yaml'\n", "a.toml", files.path()).expect("sound");
+    let told = message(spell.build(&surroundings()).expect_err("broken"), codes::UNPARSABLE.any());
+    assert!(told.contains("s.yaml") && told.contains("line 2"), "{told}");
+}
+
+#[test]
+fn the_faults_of_the_cantrip_are_told_as_the_builder_tells_them() {
+    let files = folder(&[("s.yaml", SCRIPT)]);
+    let text = "crystal = 'scripted/s.yaml'\n[wards]\nremove_gate = 'done'\n";
+    let spell = Spell::read(text, "a.toml", files.path()).expect("sound");
+    let told = message(spell.build(&surroundings()).expect_err("no done"), codes::CONTRACT_INVALID.any());
+    assert_eq!(told, "circle must have a done gate");
+}
+
+#[test]
+fn what_new_writes_can_be_cast_as_it_is() {
+    let files = spell::fresh("analyst").unwrap_or_else(|_| panic!("a sound name"));
+    let texts: Vec<(&str, &str)> = files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
+    let folder = folder(&texts);
+    let spell = Spell::open(&folder.path().join("analyst.toml")).expect("sound");
+    let cantrip = spell.build(&Surroundings::default()).expect("it needs nothing");
+    assert_eq!((cantrip.name(), cantrip.wards().max_turns), (Some("analyst"), Some(10)));
+    let Err(refusal) = spell::fresh("../up") else { panic!("no name of a spell") };
+    let guarded = testing::guarded(|rb| rb.refuse(refusal));
+    testing::assert_code(&guarded.reply, codes::CONFIG_INVALID);
+}
+
+#[test]
+fn the_built_in_spell_looks_around_and_asks_before_it_changes() {
+    let files = folder(&[("s.yaml", SCRIPT), ("AGENTS.md", "We write in British English.")]);
+    let spell = spell::default_spell(files.path(), "scripted/s.yaml").expect("sound");
+    assert_eq!(spell.medium, MediumKind::Javascript);
+    let cantrip = spell.build(&surroundings()).expect("sound");
+    assert!(cantrip.call().prompt().is_some_and(|prompt| prompt.ends_with("We write in British English.")));
+    let wards = cantrip.wards();
+    assert!(wards.require_approval.asks_for("write") && wards.require_approval.asks_for("edit"));
+    assert!(!wards.require_approval.asks_for("read"));
+    assert_eq!((wards.max_turns, wards.timeout), (Some(50), Some(std::time::Duration::from_secs(900))));
+    for there in ["read", "list", "search", "write", "edit", "ask_human", "call_agent", "call_agent_batch", "done"] {
+        assert!(cantrip.circle().gate(there).is_some(), "{there}");
+    }
+    assert!(cantrip.circle().gate("fetch").is_none());
+}
+
+const FULL: &str = r#"
+name = "full"
+crystal = "scripted/s.yaml"
+medium = "conversation"
+park = false
+answer_schema = { type = "object" }
+[call]
+system_prompt = "You look."
+system_prompt_files = ["AGENTS.md"]
+temperature = 0.5
+top_p = 1
+seed = 7
+stop = ["END"]
+max_tokens = 100
+tool_choice = "required"
+require_done_tool = true
+[gates.search]
+root = "."
+gitignore = true
+[gates.edit]
+root = "."
+read_only = true
+[gates.fetch]
+methods = ["GET", "POST"]
+allow_hosts = "localhost:8080"
+bytes = "1MiB"
+timeout = "5s"
+[gates.check]
+command = ["./check.sh"]
+environment = { LANG = "C" }
+timeout = 3
+output = 1024
+labels = ["private_data", "external_comm"]
+description = "Checks."
+parameters = { type = "object" }
+[gates.call_agent_batch]
+crystal = ["scripted/s.yaml"]
+mediums = "javascript"
+[wards]
+max_turns = 30
+max_depth = 2
+timeout = "5m"
+allow_trifecta = "all of it is ours"
+restrict = { paths = ["src/**"], hosts = ["example.com"] }
+loop_detected = { repeats = 4 }
+memory = "1MiB"
+[folding]
+strategy = "window"
+trigger_after_turns = 20
+window_share = 0.5
+[retry]
+max_retries = 1
+retryable_status_codes = [429]
+base_ms = 1
+cap_ms = 2
+empty_response = 1
+"#;
+
+#[test]
+fn a_resolved_spell_is_a_spell_and_resolves_to_itself() {
+    for text in [FULL, spell::DEFAULT, "crystal = 'scripted/a.yaml'\n[gates.read]\nephemeral = true\n"] {
+        let spell = sound(text);
+        let again = sound(&spell.resolved_toml());
+        let mut resolved = spell.resolved();
+        assert_eq!(again.resolved(), resolved, "{}", spell.resolved_toml());
+        // It says what the loader added.
+        assert!(resolved["gates"]["done"].is_object() && resolved["wards"]["max_turns"].is_u64());
+        assert_eq!(resolved["name"].take(), again.name);
+    }
+    assert!(!sound(FULL).resolved_toml().contains("\"C\""), "what a program is given may be secret");
+}
+
+#[test]
+fn the_schema_for_editors_agrees_with_the_reader() {
+    let schema = Schema::compile(spell::schema()).expect("it compiles");
+    for text in [FULL, spell::DEFAULT] {
+        let written: Value = toml::from_str::<toml::Table>(text).map(|table| json!(table)).expect("TOML");
+        assert_eq!(schema.violations(&written), []);
+        assert_eq!(schema.violations(&sound(text).resolved()), []);
+    }
+    // What one refuses, the other refuses too.
+    for wrong in [
+        "",
+        "crystal = 'a'\nmedum = 'x'",
+        "crystal = 'scripted/a.yaml'\n[call]\ntemp = 1",
+        "crystal = 'scripted/a.yaml'\n[gates.read]\nrot = '.'",
+        "crystal = 'scripted/a.yaml'\n[gates.mine]\n",
+        "crystal = 'scripted/a.yaml'\n[wards]\nmax_turn = 1",
+        "crystal = 'scripted/a.yaml'\n[folding]\ntrigger_after_turns = 1",
+        "crystal = 'scripted/a.yaml'\n[retry]\nmax = 1",
+        "crystal = 'scripted/a.yaml'\npark = 1",
+    ] {
+        let written: Value = toml::from_str::<toml::Table>(wrong).map(|table| json!(table)).expect("TOML");
+        assert_ne!(schema.violations(&written), [], "{wrong}");
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_without_the_hosts_path() {
+    let fault = Spell::open(Path::new("/nowhere/at/all/a.toml")).expect_err("absent");
+    let told = message(fault, codes::CONFIG_INVALID.any());
+    assert!(told.contains("a.toml") && !told.contains("nowhere"), "{told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn no_text_brings_the_reader_down(text in "\\PC*", at in 0..FULL.len(), cut in 0_usize..40) {
+        let _ = read(&text);
+        let (start, end) = (FULL.floor_char_boundary(at), FULL.floor_char_boundary((at + cut).min(FULL.len())));
+        if let Err(fault) = read(&format!("{}{text}{}", &FULL[..start], &FULL[end..])) {
+            let guarded = testing::guarded(|rb| rb.refuse(fault.into()));
+            prop_assert!(guarded.reply.code() == codes::CONFIG_INVALID.any() || guarded.reply.code() == codes::UNPARSABLE.any());
+        }
+    }
+}
