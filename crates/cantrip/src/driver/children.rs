@@ -1,0 +1,145 @@
+//! Children: cast together, joined by their parent, told in the order in which they were asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_circle::Labels;
+use cantrip_crystal::Crystal;
+use cantrip_loom::{Ending, Intent, ReplyMark};
+use cantrip_reply::codes;
+use tokio::task::JoinSet;
+
+use super::seat::Position;
+use super::{Environs, Rest, Seat, Stopped, Waiting};
+use crate::limits::BATCH_TOGETHER_MAX;
+use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, reply_of};
+
+impl Seat {
+    /// Casts the children, or goes on with them, and waits until each has ended.
+    pub(super) async fn spawn(&mut self, spawning: Spawning) -> Result<Result<Vec<Grown>, Waiting>, Stopped> {
+        // Who waits holds no place, so a tree that is wider than it may be at once still comes to its end.
+        self.place = None;
+        for child in &spawning.children {
+            child.cantrip.crystal().spawned(child.entity, child.spawned_by);
+        }
+        let mut grown: Vec<Option<Grown>> = spawning.children.iter().map(|_| None).collect();
+        let mut waiting = None;
+        let mut queue = spawning.children.into_iter().enumerate();
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < BATCH_TOGETHER_MAX
+                && let Some((index, child)) = queue.next()
+            {
+                let seat = self.child(child, spawning.parent)?;
+                running.spawn(grow(index, seat));
+            }
+            let Some(joined) = running.join_next().await else { break };
+            let (index, rest) = match joined {
+                Ok(rest) => rest,
+                // A bug of ours in a child is one in the run.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => continue,
+            };
+            match rest? {
+                Ok(child) => grown[index] = Some(child),
+                Err(waits) => waiting = Some(waits),
+            }
+        }
+        self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
+        match waiting {
+            Some(waiting) => Ok(Err(waiting)),
+            None => Ok(Ok(grown.into_iter().flatten().collect())),
+        }
+    }
+
+    fn child(&self, newborn: Newborn, parent_turn: cantrip_canon::TurnId) -> Result<Seat, Stopped> {
+        let run = &self.run;
+        let Newborn { entity, spawned_by, child, cantrip, cast } = newborn;
+        let log = run.past.get(&entity);
+        let recorded = log.and_then(|log| log.cast.as_ref());
+        let now = run.runtime.now();
+        let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
+        let about = match recorded {
+            Some(cast) => cast.intent.clone(),
+            None => Intent::New(cantrip_loom::Held::Inline { inline: child.intent.clone() }),
+        };
+        let kind = child.circle.medium();
+        let medium = cantrip.medium(kind).ok_or(Stopped::Unserved(kind.as_str()))?;
+        let capabilities = medium.present(&child.circle, cantrip.mode()).text;
+        let facts = Arc::new(Facts {
+            run: run.id,
+            entity,
+            cast,
+            circle: child.circle.clone(),
+            medium: Medium(medium),
+            parks: false,
+            askable: run.runtime.is_askable(),
+            intent: child.intent.clone(),
+            about,
+            environment: None,
+            cantrip: cantrip.clone(),
+        });
+        let labels = log.and_then(|log| log.entity.as_ref()).map(|entity| entity.labels.clone());
+        let touched = match labels {
+            Some(labels) => labels.iter().filter_map(|label| label.parse().ok()).collect(),
+            None => Labels::clone(self.machine.touched()),
+        };
+        let view = crate::list::View::new(cantrip.frame(capabilities));
+        let mut machine =
+            Machine::new(facts, Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched });
+        let left = elapsed_left(child.circle.wards().timeout, log.map_or(Duration::ZERO, |log| log.worked));
+        if let Some(log) = log {
+            for (at, event) in &log.events {
+                machine.apply(event, *at, now.monotonic, &run.bodies)?;
+            }
+        }
+        let position = Position {
+            spawned_by: Some(spawned_by),
+            parent_turn: Some(parent_turn),
+            depth: self.depth + 1,
+            parent: Some(self.halting.clone()),
+        };
+        let seed = u64::from_str_radix(&Newborn::seed_of(entity), 16).unwrap_or(0);
+        Ok(Seat::new(Arc::clone(run), machine, Environs::default(), position, seed, child.context, left))
+    }
+}
+
+/// What is left of a time limit.
+pub(crate) fn elapsed_left(limit: Option<Duration>, used: Duration) -> Option<Duration> {
+    limit.map(|limit| limit.saturating_sub(used))
+}
+
+type Growth = (usize, Result<Result<Grown, Waiting>, Stopped>);
+
+/// A child to its end. The future is boxed: a child may have children of its own.
+fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = Growth> + Send>> {
+    Box::pin(async move {
+        let rest = seat.drive().await;
+        let grown = rest.map(|rest| match rest {
+            Rest::Waiting(waiting) => Err(waiting),
+            Rest::Ended => {
+                seat.machine.facts().cantrip.crystal().ended(seat.entity());
+                Ok(grown(&seat))
+            }
+        });
+        (index, grown)
+    })
+}
+
+/// What its parent has to know of a child that ended.
+fn grown(seat: &Seat) -> Grown {
+    let machine = &seat.machine;
+    let facts = machine.facts();
+    let (reply, answer): (ReplyMark, _) = match machine.end().map(|end| &end.ending) {
+        Some(Ending::Terminated { .. }) => {
+            (codes::TERMINATED.any().into(), Ok(machine.answer().cloned().unwrap_or_default()))
+        }
+        Some(Ending::Truncated { reason, error, .. }) => {
+            let refusal =
+                reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &serde_json::Value::Null);
+            (refusal.code().into(), Err((*reason, error.clone())))
+        }
+        None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),
+    };
+    Grown { entity: facts.entity, reply, answer, touched: machine.touched().clone(), tokens: machine.tokens() }
+}

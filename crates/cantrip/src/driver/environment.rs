@@ -1,0 +1,228 @@
+//! The sandbox of an entity: built when it is first needed, rebuilt from the loom when it is gone.
+
+use std::time::Duration;
+
+use cantrip_canon::Timestamp;
+use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, Sandbox, Taken};
+use cantrip_circle::{Circle, Medium};
+use cantrip_loom::{GateRecord, Output, Settlement, Turn};
+use cantrip_reply::Refusal;
+use serde_json::Value;
+
+use crate::machine::{Starting, reading, same, thrown};
+
+/// What an entity acts in, between and during programs.
+#[derive(Debug, Default)]
+pub(crate) struct Environs {
+    pub sandbox: Option<Box<dyn Sandbox>>,
+    pub paused: Option<Box<dyn Paused>>,
+    /// What the next observation begins with.
+    pub lost: Option<String>,
+}
+
+/// What a second run of recorded programs came to.
+pub(crate) enum Rebuilt {
+    /// As it was.
+    Restored(Option<Box<dyn Sandbox>>),
+    /// At this turn it asked for something else, or ended otherwise.
+    Differs(Box<Difference>),
+    Lost,
+}
+
+/// Where a second run first differs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Difference {
+    pub sequence: u64,
+    /// The number of the call in its group; none for an output.
+    pub call: Option<u32>,
+    pub kind: &'static str,
+    pub recorded: Value,
+    pub found: Value,
+}
+
+/// A group of turns: one utterance with all it caused.
+pub(crate) fn groups(turns: &[Turn]) -> Vec<&[Turn]> {
+    let mut rest = turns;
+    let mut groups = Vec::new();
+    while !rest.is_empty() {
+        let length = 1 + rest[1..].iter().take_while(|turn| turn.continuation_of.is_some()).count();
+        let (group, after) = rest.split_at(length);
+        groups.push(group);
+        rest = after;
+    }
+    groups
+}
+
+/// Runs the programs of these turns again, in a new sandbox, against their recorded answers. No gate is entered.
+pub(crate) async fn rebuild(
+    medium: &dyn Medium,
+    circle: &Circle,
+    isolation: Isolation,
+    turns: &[Turn],
+) -> Result<Rebuilt, Refusal> {
+    let mut sandbox = medium.isolate(circle, isolation)?;
+    for group in groups(turns) {
+        let Some(holder) = sandbox.take() else { return Ok(Rebuilt::Restored(None)) };
+        match replay_group(medium, circle, holder, group).await {
+            Ok(next) => sandbox = Some(next),
+            Err(rebuilt) => return Ok(rebuilt),
+        }
+    }
+    Ok(Rebuilt::Restored(sandbox))
+}
+
+async fn replay_group(
+    medium: &dyn Medium,
+    circle: &Circle,
+    mut sandbox: Box<dyn Sandbox>,
+    group: &[Turn],
+) -> Result<Box<dyn Sandbox>, Rebuilt> {
+    let Some(said) = group.first().and_then(|turn| turn.utterance.as_ref()) else { return Ok(sandbox) };
+    let sequence = group.first().map_or(0, |turn| turn.sequence);
+    for call in &said.calls {
+        let Taken::Program(source) = medium.take(circle, call) else { continue };
+        let of_call = |id: &Option<String>| id.as_deref() == Some(call.tool_call_id.as_str());
+        let outputs: Vec<&Output> =
+            group.iter().flat_map(|turn| &turn.outputs).filter(|output| of_call(&output.tool_call_id)).collect();
+        if outputs.iter().any(|output| output.rolled_back) {
+            continue;
+        }
+        let records: Vec<&GateRecord> = group
+            .iter()
+            .flat_map(|turn| &turn.gate_calls)
+            .filter(|record| of_call(&record.tool_call_id))
+            .filter(|record| matches!(record.settlement, Settlement::Settled(_)))
+            .collect();
+        // A fork from a sealed turn has no end of its program: the sandbox stands where the last answer left it.
+        let whole = !outputs.is_empty();
+        let clock = outputs.first().and_then(|output| reading(output.clock_ms));
+        let clock = clock.or_else(|| group.first().map(|turn| turn.metadata.timestamp)).unwrap_or(Timestamp::EPOCH);
+        let program = Program { name: format!("turn-{sequence}"), source, now: clock };
+        let next = sandbox.start(program).await.map_err(|_| Rebuilt::Lost)?;
+        let output;
+        (sandbox, output) = answers(next, &records, sequence, whole).await?;
+        if whole && let Some(differs) = differing(&outputs, &output, sequence) {
+            return Err(Rebuilt::Differs(Box::new(differs)));
+        }
+    }
+    Ok(sandbox)
+}
+
+async fn answers(
+    mut next: Next,
+    records: &[&GateRecord],
+    sequence: u64,
+    whole: bool,
+) -> Result<(Box<dyn Sandbox>, Output), Rebuilt> {
+    let mut records = records.iter();
+    loop {
+        match next {
+            Next::Finished(finished) => {
+                let sandbox = finished.sandbox.ok_or(Rebuilt::Lost)?;
+                if let Some(record) = records.next() {
+                    let recorded = Value::from(record.gate.as_str());
+                    return Err(differs(sequence, Some(record.call_id.number()), "call", recorded, Value::Null));
+                }
+                return Ok((sandbox, finished.output));
+            }
+            Next::Call(paused) => {
+                let found = paused.call().clone();
+                let name = match found.gate.as_str() {
+                    "submit_answer" => "done",
+                    name => cantrip_circle::gate::canonical_name(name),
+                };
+                let args = Value::Object(found.arguments.clone().unwrap_or_default());
+                let Some(record) = records.next() else {
+                    if whole {
+                        return Err(differs(sequence, None, "call", Value::Null, Value::from(name)));
+                    }
+                    let clock = Timestamp::EPOCH;
+                    next = paused.resume(Answer::Stop, clock).await.map_err(|_| Rebuilt::Lost)?;
+                    continue;
+                };
+                let number = Some(record.call_id.number());
+                if record.gate != name {
+                    let recorded = Value::from(record.gate.as_str());
+                    return Err(differs(sequence, number, "call", recorded, Value::from(name)));
+                }
+                if !same(&record.args, &args) {
+                    return Err(differs(sequence, number, "argument", record.args.clone(), args));
+                }
+                let Settlement::Settled(settled) = &record.settlement else { return Err(Rebuilt::Lost) };
+                let answer = match (settled.reply.is_success(), name) {
+                    (true, "done") => Answer::Stop,
+                    (true, _) => Answer::Value(settled.result.clone()),
+                    (false, _) => Answer::Throw(thrown(&settled.reply, &settled.result)),
+                };
+                let clock = reading(settled.clock_ms).unwrap_or(Timestamp::EPOCH);
+                next = paused.resume(answer, clock).await.map_err(|_| Rebuilt::Lost)?;
+            }
+        }
+    }
+}
+
+fn differs(sequence: u64, call: Option<u32>, kind: &'static str, recorded: Value, found: Value) -> Rebuilt {
+    Rebuilt::Differs(Box::new(Difference { sequence, call, kind, recorded, found }))
+}
+
+/// What a program printed and came to, then and now.
+fn differing(recorded: &[&Output], found: &Output, sequence: u64) -> Option<Difference> {
+    let console: Vec<&String> = recorded.iter().flat_map(|output| &output.console).collect();
+    let value = recorded.iter().find_map(|output| output.value.as_ref());
+    let error = recorded.iter().find_map(|output| output.error.as_ref());
+    let same_error = error.map(|error| (&error.name, &error.message))
+        == found.error.as_ref().map(|error| (&error.name, &error.message));
+    if console == found.console.iter().collect::<Vec<_>>() && value == found.value.as_ref() && same_error {
+        return None;
+    }
+    let recorded = serde_json::json!({"console": console, "value": value, "error": error});
+    let found = serde_json::json!({"console": found.console, "value": found.value, "error": found.error});
+    Some(Difference { sequence, call: None, kind: "output", recorded, found })
+}
+
+impl Environs {
+    /// Runs a program until it calls a gate or ends.
+    pub(crate) async fn start(&mut self, starting: Starting) -> Result<Step, Lost> {
+        let sandbox = self.sandbox.take().ok_or(Lost::Stopped)?;
+        let Starting { name, source, clock } = starting;
+        let next = sandbox.start(Program { name, source, now: clock }).await?;
+        Ok(self.take(next))
+    }
+
+    pub(crate) async fn resume(&mut self, answer: Answer, clock: Timestamp) -> Result<Step, Lost> {
+        let paused = self.paused.take().ok_or(Lost::Stopped)?;
+        let next = paused.resume(answer, clock).await?;
+        Ok(self.take(next))
+    }
+
+    pub(crate) async fn cancel(&mut self) -> Result<Step, Lost> {
+        let paused = self.paused.take().ok_or(Lost::Stopped)?;
+        let next = paused.cancel().await?;
+        Ok(self.take(next))
+    }
+
+    fn take(&mut self, next: Next) -> Step {
+        match next {
+            Next::Call(paused) => {
+                let call = paused.call().clone();
+                self.paused = Some(paused);
+                Step::Called(call)
+            }
+            Next::Finished(finished) => {
+                self.sandbox = finished.sandbox;
+                let mut output = finished.output;
+                output.environment_lost = self.lost.take().or(output.environment_lost);
+                Step::Ran(output)
+            }
+        }
+    }
+}
+
+/// How far a program came.
+pub(crate) enum Step {
+    Called(cantrip_circle::medium::ProgramCall),
+    Ran(Output),
+}
+
+/// Processor time that a rebuild may take.
+pub(crate) const REBUILD_TIME_MAX: Duration = Duration::from_millis(cantrip_circle::limits::REBUILD_CPU_MS);

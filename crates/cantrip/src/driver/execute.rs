@@ -1,0 +1,93 @@
+//! Calls that are carried out.
+
+use cantrip_circle::gate::{Entered, Executed, Stop, refuse};
+use cantrip_reply::limits::REPLY_BYTES_MAX;
+use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
+use serde_json::Value;
+
+use super::Runtime;
+use crate::machine::{Work, WorkKind, Worked};
+use crate::recipe::{AnyVerifier, Verdict};
+
+/// Whoever carries out the calls of one entity.
+pub(crate) struct Hands<'a> {
+    pub runtime: &'a Runtime,
+    pub trace: &'a Trace,
+    pub verifier: Option<&'a AnyVerifier>,
+}
+
+impl Hands<'_> {
+    /// One call, from its permit or its refusal to its reply.
+    pub(crate) async fn work(&self, work: Work, stop: Stop) -> Worked {
+        let Work { number, gate, identity, idempotency_key, kind } = work;
+        let guard = self.runtime.guard();
+        let mut score = None;
+        let Executed { guarded, entered } = match kind {
+            WorkKind::Enter(permit) => permit.execute(guard, self.trace, Some(identity), idempotency_key, stop).await,
+            WorkKind::Refuse(refusal) => {
+                let guarded = refuse(guard, self.trace, &gate, Some(&identity), refusal).await;
+                Executed { guarded, entered: Entered::default() }
+            }
+            WorkKind::Answer(filled) => answered(guard, self.call(&gate, &identity), Ok(filled)).await,
+            WorkKind::Verify(answer) => {
+                let verdict = self.verified(&answer, stop).await;
+                let answer = match verdict {
+                    Ok(given) => {
+                        score = given;
+                        Ok(codes::gate_ok("done").value(answer))
+                    }
+                    Err(refusal) => Err(refusal),
+                };
+                answered(guard, self.call(&gate, &identity), answer).await
+            }
+        };
+        let Guarded { reply, meta } = guarded;
+        let result = match refusal_text(&reply, &meta) {
+            Some(text) => Value::String(text),
+            None => reply.value().cloned().unwrap_or_else(|| Value::Object(reply.data().clone())),
+        };
+        Worked {
+            number,
+            reply: reply.code().into(),
+            result,
+            duration_ms: meta.duration_ms(),
+            changes: entered.changes,
+            bodies: entered.bodies,
+            cost: entered.cost,
+            clock: meta.ended_at(),
+            score,
+        }
+    }
+
+    fn call(&self, gate: &str, identity: &cantrip_circle::gate::Identity) -> Call {
+        let call = Call::gate(self.trace, gate).run(identity.run_id).turn(identity.turn_id).bytes_max(REPLY_BYTES_MAX);
+        match &identity.tool_call_id {
+            Some(id) => call.tool_call_id(id),
+            None => call,
+        }
+    }
+
+    async fn verified(&self, answer: &Value, mut stop: Stop) -> Result<Option<f64>, Refusal> {
+        let Some(verifier) = self.verifier else { return Ok(None) };
+        let verdict = tokio::select! { biased;
+            verdict = verifier.verify(answer) => verdict?,
+            halt = stop.stopped() => return Err(halt.refusal()),
+        };
+        match verdict {
+            Verdict::Passed { score } => Ok(score),
+            Verdict::Failed { output } => Err(codes::done_malformed(output).into()),
+        }
+    }
+}
+
+async fn answered(guard: &Guard, call: Call, answer: Result<Filled<Success>, Refusal>) -> Executed {
+    let guarded = guard
+        .call(call, |rb| async {
+            match answer {
+                Ok(filled) => rb.success(filled),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        })
+        .await;
+    Executed { guarded, entered: Entered::default() }
+}

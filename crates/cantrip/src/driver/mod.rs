@@ -1,0 +1,21 @@
+//! Who carries out what the machine asks for?
+//!
+//! One driver for every store, crystal, circle and medium: it appends, asks, executes, spawns and waits, and tells the
+//! machine what came of it. It decides nothing, so what it loses in a crash is only what was under way. Children run in
+//! tasks that their parent joins; cancelling goes down the tree, answers come up.
+
+mod children;
+mod environment;
+mod execute;
+mod halting;
+mod run;
+mod runtime;
+mod seat;
+
+pub(crate) use children::elapsed_left;
+pub(crate) use environment::Environs;
+pub(crate) use halting::Halting;
+pub use run::store_refusal;
+pub(crate) use run::{Loaded, Log, Run, Spoken, Stopped};
+pub use runtime::{MachineClock, MachineEntropy, Runtime};
+pub(crate) use seat::{Position, Rest, Seat, Waiting};

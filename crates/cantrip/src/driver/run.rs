@@ -1,0 +1,274 @@
+//! A run: one journal, one lease, all machines of a tree.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cantrip_canon::{EntityId, Hash, LoomId, RunId, Timestamp};
+use cantrip_loom::{
+    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening, Step,
+    StepId,
+};
+use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
+use super::Runtime;
+use crate::limits::{HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
+use crate::machine::Words;
+
+/// Why a run cannot go on. Nothing more of it is executed.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    Store(Error),
+    /// Another owner has it.
+    Fenced {
+        held: Epoch,
+        now: Epoch,
+    },
+    /// What is in the store does not let the step in.
+    Conflict(Conflict),
+    /// Money was asked for, and nobody answered it.
+    Unpaid,
+    /// Nothing serves the medium of the circle.
+    Unserved(&'static str),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Stopped {
+    pub(crate) fn refusal(&self, run: RunId) -> Refusal {
+        match self {
+            Self::Store(error) => store_refusal(error),
+            Self::Fenced { held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
+            Self::Unserved(medium) => codes::sandbox_unavailable(*medium, "nothing serves it here").into(),
+            Self::Conflict(Conflict::EntityBusy { entity, run }) => {
+                codes::busy("entity", entity.to_string(), run.to_string()).into()
+            }
+            Self::Conflict(Conflict::RunEnded { run }) => {
+                codes::wrong_state("run", run.to_string(), "ended", "writing to it", "a live run").into()
+            }
+            Self::Conflict(
+                Conflict::Step { .. } | Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Money { .. },
+            )
+            | Self::Unpaid => codes::crash().into(),
+        }
+    }
+}
+
+/// What a failing store is answered with, by the code that its error names.
+pub fn store_refusal(error: &Error) -> Refusal {
+    let cause = error.to_string();
+    match error {
+        Error::LeaseLost { run, held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
+        Error::LeaseExpired { run, .. } => codes::lease_lost(run.to_string(), "another", "an expired one").into(),
+        Error::LeaseHeld { run, by, .. } => codes::busy("run", run.to_string(), by.as_str()).into(),
+        Error::NotFound { kind, id } => codes::not_found(*kind, id.as_str()).into(),
+        Error::Ambiguous { prefix, matches } => {
+            codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
+        }
+        Error::NoLedger { .. } | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
+        Error::Misplaced { .. } | Error::Incoherent { .. } => codes::crash().into(),
+        Error::Newer { .. } | Error::Io { .. } => codes::store_failed(cause).into(),
+        Error::TooLarge { what, bytes, limit } => codes::limit(*what, *bytes, *limit).into(),
+        Error::Damaged(_) | Error::BodyAltered(_) | Error::Misread { .. } => {
+            codes::record_altered("record", "loom", cause).into()
+        }
+        Error::Locked { .. } | Error::Stopped => codes::store_unavailable(cause).into(),
+        Error::Import { line, fault } => codes::unparsable("import", *line, fault.as_str()).into(),
+        Error::Unreadable(_) => codes::unparsable("record", "loom", cause).into(),
+        Error::Unwritable(_) => codes::not_serialisable("loom").into(),
+    }
+}
+
+/// What the journal says about one entity of the run, from its cast on.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub entity: Option<cantrip_loom::Entity>,
+    pub cast: Option<cantrip_loom::Cast>,
+    pub events: Vec<(Timestamp, Event)>,
+    /// The time that someone worked on it: what passed between two owners, or while it waited, does not count.
+    pub worked: Duration,
+}
+
+/// One journal, one lease.
+pub(crate) struct Run {
+    pub runtime: Runtime,
+    pub id: RunId,
+    pub loom: LoomId,
+    pub trace: Trace,
+    lease: Mutex<Lease>,
+    steps: AtomicU64,
+    roots: Mutex<HashSet<CantripId>>,
+    pub places: Arc<Semaphore>,
+    /// Of a run that is gone on with.
+    pub past: HashMap<EntityId, Log>,
+    pub bodies: Loaded,
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Bodies that were read before they are needed.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded(pub HashMap<Hash, Arc<[u8]>>);
+
+impl Bodies for Loaded {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
+        self.0.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run {
+    /// A run whose first records are written here, under its first lease.
+    pub(crate) async fn open(
+        runtime: Runtime,
+        id: RunId,
+        opening: Opening,
+        trace: Trace,
+        events: Vec<Event>,
+        bodies: Vec<Body>,
+    ) -> Result<Self, Stopped> {
+        let now = runtime.now().wall;
+        let loom = opening.loom_id;
+        let lease = Lease::first(id, runtime.owner().clone(), now.after(Duration::from_millis(LEASE_MS)));
+        let run = Self::with(runtime, id, loom, trace, lease.clone()).await?;
+        let mut drafts = Vec::with_capacity(events.len());
+        let mut opening = Some(opening);
+        for event in events.into_iter().filter(|event| run.is_news(event)) {
+            drafts.push(match opening.take() {
+                Some(opening) => Draft::opening(now, opening, event)?,
+                None => Draft::new(now, event)?,
+            });
+        }
+        let step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        run.write(step).await?;
+        Ok(run)
+    }
+
+    /// A run that is taken over.
+    pub(crate) async fn with(
+        runtime: Runtime,
+        id: RunId,
+        loom: LoomId,
+        trace: Trace,
+        lease: Lease,
+    ) -> Result<Self, Stopped> {
+        let known = match runtime.loom().roots(loom).await {
+            Ok(roots) => roots.into_iter().map(|root| root.cantrip_id).collect(),
+            Err(Error::NotFound { .. }) => HashSet::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self {
+            runtime,
+            id,
+            loom,
+            trace,
+            lease: Mutex::new(lease),
+            steps: AtomicU64::new(0),
+            roots: Mutex::new(known),
+            places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
+            past: HashMap::new(),
+            bodies: Loaded::default(),
+        })
+    }
+
+    /// A cantrip enters a loom once.
+    fn is_news(&self, event: &Event) -> bool {
+        match event {
+            Event::Root(root) => locked(&self.roots).insert(root.cantrip_id),
+            Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Opened(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => true,
+        }
+    }
+
+    fn step_id(&self, epoch: Epoch) -> StepId {
+        let number = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        StepId::new(format!("{epoch}.{number}")).expect("two numbers are a short name")
+    }
+
+    /// Writes records of this run, whole.
+    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<(), Stopped> {
+        let lease = locked(&self.lease).clone();
+        let mut drafts = Vec::with_capacity(events.len());
+        for (at, event) in events.into_iter().filter(|(_, event)| self.is_news(event)) {
+            drafts.push(Draft::new(at, event)?);
+        }
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        self.write(Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies)).await
+    }
+
+    async fn write(&self, step: Step) -> Result<(), Stopped> {
+        match self.runtime.loom().append(step).await? {
+            Answer::Committed(_) => Ok(()),
+            Answer::Refused(_) | Answer::Wait => Err(Stopped::Unpaid),
+            Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
+            Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+        }
+    }
+
+    /// Keeps the lease for as long as it is polled; returns when it is lost.
+    pub(crate) async fn heartbeat(&self) -> Stopped {
+        loop {
+            tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS)).await;
+            let lease = locked(&self.lease).clone();
+            let now = self.runtime.now().wall;
+            match self.runtime.loom().renew(&lease, now, Duration::from_millis(LEASE_MS)).await {
+                Ok(renewed) => *locked(&self.lease) = renewed,
+                Err(error) => return error.into(),
+            }
+        }
+    }
+
+    /// Gives the lease back. Whoever finds the run may go on with it at once.
+    pub(crate) async fn release(&self) {
+        let lease = locked(&self.lease).clone();
+        if let Err(error) = self.runtime.loom().release(&lease).await {
+            tracing::warn!(run = %self.id, %error, "the lease could not be returned; it will expire");
+        }
+    }
+}
+
+/// The wrapper's words for what a record keeps.
+pub(crate) struct Spoken<'a> {
+    pub guard: &'a Guard,
+    pub trace: &'a Trace,
+    pub what: &'a str,
+}
+
+impl Words for Spoken<'_> {
+    fn fault(&self, refusal: Refusal) -> Fault {
+        let code = refusal.code();
+        let call = Call::gate(self.trace, self.what);
+        match self.guard.call(call, |rb| async { rb.refuse(refusal) }).now_or_never() {
+            Some(guarded) => Fault { mark: guarded.reply.code().into(), message: guarded.reply.message() },
+            // A tool that waits for nothing is ready at once; should it not be, the code says enough.
+            None => Fault { mark: code.into(), message: code.as_str().to_owned() },
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What a cast needs from the house it is cast in.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cantrip_canon::{Clock, Entropy, IdSource, Instant, Now, Redactor, Timestamp};
+use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner};
+use cantrip_reply::Guard;
+
+use crate::events::{Silent, Watcher};
+
+/// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
+/// are the same house.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    loom: AnyLoom,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+    guard: Guard,
+    owner: Owner,
+    actor: Actor,
+    watcher: Arc<dyn Watcher>,
+    askable: bool,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("owner", &self.0.owner).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// A house with this store, by the machine's own clock and chance.
+    pub fn new(store: impl Journal + Loom + 'static) -> Self {
+        Self::with(AnyLoom::new(store), Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
+    }
+
+    /// A house whose looms live as long as it does.
+    pub fn in_memory() -> Self {
+        Self::new(Memory::new())
+    }
+
+    /// A house with a clock and ids of the caller's, for tests and simulations.
+    pub fn with(loom: AnyLoom, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
+        let guard = Guard::new(Arc::clone(&clock), Arc::clone(&ids), Redactor::default());
+        let owner = format!("process-{:032x}", ids.next_bits(clock.now().wall));
+        Self(Arc::new(Inner {
+            loom,
+            clock,
+            ids,
+            guard,
+            owner: Owner::new(owner).expect("a short name"),
+            actor: Actor::new("local").expect("a short name"),
+            watcher: Arc::new(Silent),
+            askable: false,
+        }))
+    }
+
+    /// The same house with another wrapper: other secrets to hide.
+    #[must_use]
+    pub fn guarded_by(&self, guard: Guard) -> Self {
+        self.changed(|inner| inner.guard = guard)
+    }
+
+    /// The same house, watched.
+    #[must_use]
+    pub fn watched_by(&self, watcher: impl Watcher + 'static) -> Self {
+        self.changed(|inner| inner.watcher = Arc::new(watcher))
+    }
+
+    /// The same house on behalf of someone.
+    #[must_use]
+    pub fn acting_for(&self, actor: Actor) -> Self {
+        self.changed(|inner| inner.actor = actor)
+    }
+
+    /// The same house with someone who can be asked for an approval.
+    #[must_use]
+    pub fn askable(&self, askable: bool) -> Self {
+        self.changed(|inner| inner.askable = askable)
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner::clone(&self.0);
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    pub fn loom(&self) -> &AnyLoom {
+        &self.0.loom
+    }
+
+    pub fn guard(&self) -> &Guard {
+        &self.0.guard
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn ids(&self) -> &IdSource {
+        &self.0.ids
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.0.owner
+    }
+
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.0.actor
+    }
+
+    pub(crate) fn watcher(&self) -> &dyn Watcher {
+        &*self.0.watcher
+    }
+
+    pub(crate) fn is_askable(&self) -> bool {
+        self.0.askable
+    }
+}
+
+/// The machine's clock. Its monotonic side is the executor's, so a test that pauses time pauses this clock too.
+#[derive(Debug)]
+pub struct MachineClock {
+    started: tokio::time::Instant,
+    wall: Timestamp,
+}
+
+impl MachineClock {
+    pub fn new() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Self { started: tokio::time::Instant::now(), wall: Timestamp::EPOCH.after(since) }
+    }
+
+    /// A clock that starts at `wall`.
+    pub fn starting(wall: Timestamp) -> Self {
+        Self { started: tokio::time::Instant::now(), wall }
+    }
+}
+
+impl Default for MachineClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Now {
+        let passed = self.started.elapsed();
+        Now { monotonic: Instant::from_origin(passed), wall: self.wall.after(passed) }
+    }
+}
+
+/// Chance from the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MachineEntropy;
+
+impl Entropy for MachineEntropy {
+    fn fill(&self, buffer: &mut [u8]) {
+        if getrandom::fill(buffer).is_ok() {
+            return;
+        }
+        // Without a source of chance ids must still differ: the standard library keys its maps from what it has.
+        for chunk in buffer.chunks_mut(8) {
+            let drawn = RandomState::new().build_hasher().finish().to_le_bytes();
+            chunk.copy_from_slice(&drawn[..chunk.len()]);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Casting, summoning and sending: how entities come to be.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cantrip_canon::{EntityId, RunId};
+use cantrip_loom::{
+    Cast, Content, Entity as Made, Event, Held, Intent, Journal, Opening, Origin, RunKind, Step, StepId,
+};
+use cantrip_reply::{Call, Guarded, Refusal, codes};
+use serde_json::Value;
+
+use crate::driver::{Environs, Runtime, Stopped, store_refusal};
+use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
+use crate::list::View;
+use crate::machine::{Past, millis};
+use crate::recipe::Cantrip;
+
+/// What a cast is about, beside its cantrip.
+#[derive(Debug, Clone)]
+#[must_use = "cast it"]
+pub struct Casting {
+    intent: Content,
+    context: Option<Arc<Value>>,
+    cancel: Cancel,
+}
+
+impl Casting {
+    pub fn on(intent: impl Into<Content>) -> Self {
+        Self { intent: intent.into(), context: None, cancel: Cancel::new() }
+    }
+
+    /// Data that the entity finds as `context`: a variable in code, elsewhere a gate.
+    pub fn context(mut self, context: Value) -> Self {
+        self.context = Some(Arc::new(context));
+        self
+    }
+
+    /// What ends it from outside.
+    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
+        self
+    }
+}
+
+impl Cantrip {
+    /// Casts it on an intent, in its own store, or in a loom that lives as long as the cast.
+    ///
+    /// ```
+    /// use cantrip::Cantrip;
+    /// use cantrip_circle::gate::builtin;
+    /// use cantrip_crystal::{Response, Script, Scripted};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
+    /// let cantrip = Cantrip::builder()
+    ///     .crystal(Scripted::new("scripted/three", script))
+    ///     .gate(builtin::done())
+    ///     .ward("max_turns", 5)
+    ///     .build()
+    ///     .unwrap();
+    /// assert_eq!(cantrip.cast("how many?").await.answer(), Some(&serde_json::json!(3)));
+    /// # });
+    /// ```
+    pub async fn cast(&self, intent: impl Into<Content>) -> CastReply {
+        self.home().cast(self, Casting::on(intent)).await
+    }
+
+    /// An entity of it that lives on: each [`Entity::send`] is a new cast of the same entity.
+    pub async fn summon(&self) -> Result<Entity, Guarded> {
+        self.home().summon(self, None).await
+    }
+
+    fn home(&self) -> Runtime {
+        match self.store() {
+            Some(store) => Runtime::new(store.clone()),
+            None => Runtime::in_memory(),
+        }
+    }
+}
+
+pub(crate) fn blank() -> Refusal {
+    codes::contract_invalid("intent is required").into()
+}
+
+impl Runtime {
+    /// A call that is refused before anything is written.
+    pub(crate) async fn refused(&self, name: &str, refusal: Refusal) -> CastReply {
+        let guarded = self.guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
+        CastReply { guarded, outcome: None, run: None, entity: None }
+    }
+
+    /// Casts a cantrip: a new entity, one episode.
+    pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
+        let Casting { intent, context, cancel } = casting;
+        if intent.is_blank() {
+            return self.refused("cast", blank()).await;
+        }
+        let now = self.now().wall;
+        let (run, entity) = (self.ids().next(now), self.ids().next(now));
+        let seed = self.ids().next_bits(now) as u64;
+        let mut bodies = Vec::new();
+        let first = (|| {
+            let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &mut bodies)?;
+            let about = Intent::New(Held::of(intent.clone(), &mut bodies)?);
+            let root = cantrip.root(&mut bodies)?;
+            let cast = begun(cantrip, entity, self.ids().next(now), about);
+            Ok::<_, cantrip_loom::Error>((root, made, cast))
+        })();
+        let (root, made, cast) = match first {
+            Ok(first) => first,
+            Err(error) => return self.refused("cast", store_refusal(&error)).await,
+        };
+        let episode = Episode {
+            runtime: self.clone(),
+            cantrip: cantrip.clone(),
+            run,
+            loom: cantrip.loom_id(),
+            entity,
+            cast: cast.cast_id,
+            intent,
+            about: cast.intent.clone(),
+            environment: None,
+            seed,
+            context,
+            past: nothing_yet(cantrip),
+            environs: Environs::default(),
+            cancel,
+            start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
+        };
+        episode.cast("cast", |_| {}).await
+    }
+
+    /// Makes an entity that waits to be sent something.
+    pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> Result<Entity, Guarded> {
+        let now = self.now().wall;
+        let (run, id): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
+        let seed = self.ids().next_bits(now) as u64;
+        let context = context.map(Arc::new);
+        let written = self.summoned(cantrip, run, id, seed, context.as_deref()).await;
+        match written {
+            Ok(()) => {
+                let kept = Kept { past: nothing_yet(cantrip), environs: Environs::default() };
+                Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
+            }
+            Err(stopped) => {
+                let call = Call::surface("summon").run(run);
+                Err(self.guard().call(call, |rb| async { rb.refuse(stopped.refusal(run)) }).await)
+            }
+        }
+    }
+
+    async fn summoned(
+        &self,
+        cantrip: &Cantrip,
+        run: RunId,
+        id: EntityId,
+        seed: u64,
+        context: Option<&Value>,
+    ) -> Result<(), Stopped> {
+        let now = self.now().wall;
+        let mut bodies = Vec::new();
+        let root = cantrip.root(&mut bodies)?;
+        let made = made(cantrip, id, Origin::Root, seed, context, &mut bodies)?;
+        let opening = Opening {
+            kind: RunKind::Summon,
+            loom_id: cantrip.loom_id(),
+            owner: self.actor().clone(),
+            entity_id: Some(id),
+            root_run_id: None,
+        };
+        let step = Step::opens(StepId::new("summon").expect("a short name"), run, None)
+            .record(cantrip_loom::Draft::opening(now, opening, root)?)
+            .record(cantrip_loom::Draft::new(now, made)?)
+            .bodies(bodies);
+        match self.loom().append(step).await? {
+            cantrip_loom::Answer::Committed(_) => Ok(()),
+            cantrip_loom::Answer::Refused(_) | cantrip_loom::Answer::Wait => Err(Stopped::Unpaid),
+            cantrip_loom::Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
+            cantrip_loom::Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+        }
+    }
+}
+
+/// An entity before its first turn.
+pub(crate) fn nothing_yet(cantrip: &Cantrip) -> Past {
+    Past { view: View::new(frame(cantrip)), parent: None, own: None, sequence: 0, touched: Default::default() }
+}
+
+pub(crate) fn frame(cantrip: &Cantrip) -> crate::list::Frame {
+    let medium = cantrip.medium(cantrip.circle().medium());
+    let text = medium.and_then(|medium| medium.present(cantrip.circle(), cantrip.mode()).text);
+    cantrip.frame(text)
+}
+
+pub(crate) fn made(
+    cantrip: &Cantrip,
+    entity_id: EntityId,
+    origin: Origin,
+    seed: u64,
+    context: Option<&Value>,
+    bodies: &mut Vec<cantrip_loom::Body>,
+) -> Result<Made, cantrip_loom::Error> {
+    Ok(Made {
+        entity_id,
+        cantrip_id: cantrip.id(),
+        origin,
+        medium: cantrip.circle().medium().to_string(),
+        mode: cantrip.mode(),
+        seed: format!("{seed:016x}"),
+        context: match context {
+            Some(context) => Some(Held::of(context.clone(), bodies)?),
+            None => None,
+        },
+        labels: Vec::new(),
+    })
+}
+
+pub(crate) fn begun(cantrip: &Cantrip, entity_id: EntityId, cast_id: cantrip_canon::CastId, intent: Intent) -> Cast {
+    let wards = cantrip.wards();
+    Cast {
+        cast_id,
+        entity_id,
+        intent,
+        wards: wards.to_value(),
+        deadline_ms: wards.timeout.map(millis),
+        budget_scope: None,
+        budget: None,
+    }
+}
+
+/// An entity that lives on. There is no constructor: it comes from [`Runtime::summon`] or [`Runtime::entity`]. Cheap to
+/// clone; all clones are the same entity.
+#[derive(Clone)]
+pub struct Entity(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    cantrip: Cantrip,
+    id: EntityId,
+    seed: u64,
+    context: Option<Arc<Value>>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Idle(Box<Kept>),
+    /// This run has it.
+    Busy(RunId),
+    Disposed,
+}
+
+impl std::fmt::Debug for Entity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entity").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}
+
+impl Entity {
+    pub(crate) fn new(
+        runtime: Runtime,
+        cantrip: Cantrip,
+        id: EntityId,
+        seed: u64,
+        context: Option<Arc<Value>>,
+        kept: Kept,
+    ) -> Self {
+        let state = Mutex::new(State::Idle(Box::new(kept)));
+        Self(Arc::new(Inner { runtime, cantrip, id, seed, context, state }))
+    }
+
+    pub fn id(&self) -> EntityId {
+        self.0.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new cast of the same entity, on its thread and in its sandbox. While one runs, a second is refused.
+    pub async fn send(&self, intent: impl Into<Content>) -> CastReply {
+        self.send_with(intent, &Cancel::new()).await
+    }
+
+    /// The same, and `cancel` ends it.
+    pub async fn send_with(&self, intent: impl Into<Content>, cancel: &Cancel) -> CastReply {
+        let intent = intent.into();
+        if intent.is_blank() {
+            return self.0.runtime.refused("send", blank()).await;
+        }
+        let mut bodies = Vec::new();
+        let about = match Held::of(intent.clone(), &mut bodies) {
+            Ok(held) => Intent::New(held),
+            Err(error) => return self.0.runtime.refused("send", store_refusal(&error)).await,
+        };
+        self.again("send", intent, about, bodies, cancel).await
+    }
+
+    pub(crate) async fn again(
+        &self,
+        name: &'static str,
+        intent: Content,
+        about: Intent,
+        bodies: Vec<cantrip_loom::Body>,
+        cancel: &Cancel,
+    ) -> CastReply {
+        let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
+        let now = runtime.now().wall;
+        let run: RunId = runtime.ids().next(now);
+        let kept = match self.take(run) {
+            Ok(kept) => *kept,
+            Err(refusal) => return runtime.refused(name, refusal).await,
+        };
+        let cast = begun(cantrip, *id, runtime.ids().next(now), about.clone());
+        let episode = Episode {
+            runtime: runtime.clone(),
+            cantrip: cantrip.clone(),
+            run,
+            loom: cantrip.loom_id(),
+            entity: *id,
+            cast: cast.cast_id,
+            intent,
+            about,
+            environment: None,
+            seed: *seed,
+            context: context.clone(),
+            past: kept.past,
+            environs: kept.environs,
+            cancel: cancel.clone(),
+            start: Start::Opens { events: vec![Event::from(cast)], bodies },
+        };
+        let this = self.clone();
+        episode.cast(name, move |kept| this.give_back(kept)).await
+    }
+
+    /// Takes what the entity keeps for a run, if it is free.
+    fn take(&self, run: RunId) -> Result<Box<Kept>, Refusal> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, State::Busy(run)) {
+            State::Idle(kept) => Ok(kept),
+            State::Busy(holder) => {
+                *state = State::Busy(holder);
+                Err(codes::busy("entity", self.0.id.to_string(), holder.to_string()).into())
+            }
+            State::Disposed => {
+                *state = State::Disposed;
+                Err(codes::wrong_state("entity", self.0.id.to_string(), "disposed", "send", "a live entity").into())
+            }
+        }
+    }
+
+    /// A cast that did not come to its end leaves nothing to go on with here: the entity is taken up from its loom.
+    fn give_back(&self, kept: Option<Kept>) {
+        let mut state = self.state();
+        match (&*state, kept) {
+            (State::Disposed, _) => {}
+            (State::Busy(_) | State::Idle(_), Some(kept)) => *state = State::Idle(Box::new(kept)),
+            (State::Busy(_) | State::Idle(_), None) => *state = State::Disposed,
+        }
+    }
+
+    /// Gives up its sandbox. Its thread stays in the loom; a cast that runs is not ended by this.
+    pub fn dispose(&self) {
+        *self.state() = State::Disposed;
+    }
+}

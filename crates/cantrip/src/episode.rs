@@ -1,0 +1,325 @@
+//! One cast of a root entity, from its first record to its reply.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use cantrip_canon::{CastId, EntityId, LoomId, RunId};
+use cantrip_crystal::Crystal;
+use cantrip_loom::{
+    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, RunKind,
+    TruncationReason,
+};
+use cantrip_reply::{Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::driver::{Environs, Loaded, Log, Position, Rest, Run, Runtime, Seat, Stopped, Waiting, elapsed_left};
+use crate::machine::{Facts, Machine, Medium, Past, reply_of};
+use crate::recipe::Cantrip;
+
+/// Ends a cast from outside. Cheap to clone; all clones end the same casts.
+#[derive(Debug, Clone)]
+pub struct Cancel(watch::Sender<bool>);
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cancel {
+    pub fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    /// The cast and all its children end; what was done stays recorded.
+    pub fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn cancelled(&self) {
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.0.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+}
+
+/// What a cast came to.
+#[derive(Debug)]
+#[must_use = "a reply is the outcome of a call: look at it"]
+pub struct CastReply {
+    pub guarded: Guarded,
+    /// None if nothing was cast, or if it has not ended.
+    pub outcome: Option<Outcome>,
+    /// The run, once it was opened.
+    pub run: Option<RunId>,
+    pub entity: Option<EntityId>,
+}
+
+impl CastReply {
+    pub fn reply(&self) -> &Reply {
+        &self.guarded.reply
+    }
+
+    /// The answer, if the cast terminated with one.
+    pub fn answer(&self) -> Option<&Value> {
+        match self.outcome.as_ref().map(|outcome| &outcome.ending) {
+            Some(Ending::Terminated { result, .. }) => Some(result),
+            Some(Ending::Truncated { .. }) | None => None,
+        }
+    }
+
+    /// Why it was cut off, if it was.
+    pub fn reason(&self) -> Option<TruncationReason> {
+        match self.outcome.as_ref().map(|outcome| &outcome.ending) {
+            Some(Ending::Truncated { reason, .. }) => Some(*reason),
+            Some(Ending::Terminated { .. }) | None => None,
+        }
+    }
+}
+
+/// What is written first, or what was.
+pub(crate) enum Start {
+    Opens {
+        events: Vec<Event>,
+        bodies: Vec<Body>,
+    },
+    /// Another owner's run is gone on with.
+    TakesOver {
+        lease: Lease,
+        logs: std::collections::HashMap<EntityId, Log>,
+        bodies: Loaded,
+    },
+}
+
+/// Everything one cast needs.
+pub(crate) struct Episode {
+    pub runtime: Runtime,
+    pub cantrip: Cantrip,
+    pub run: RunId,
+    pub loom: LoomId,
+    pub entity: EntityId,
+    pub cast: CastId,
+    pub intent: Content,
+    pub about: Intent,
+    pub environment: Option<Environment>,
+    pub seed: u64,
+    pub context: Option<Arc<Value>>,
+    pub past: Past,
+    pub environs: Environs,
+    pub cancel: Cancel,
+    pub start: Start,
+}
+
+/// What an entity keeps from one cast to the next.
+pub(crate) struct Kept {
+    pub past: Past,
+    pub environs: Environs,
+}
+
+/// How a cast came to rest.
+enum Rested {
+    Ended { outcome: Box<Outcome>, refusal: Option<Refusal> },
+    Waits(Waiting),
+}
+
+type Slot<T> = Arc<Mutex<Option<T>>>;
+
+fn put<T>(slot: &Slot<T>, value: T) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+}
+
+fn taken<T>(slot: &Slot<T>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl Episode {
+    /// Casts, inside the wrapper. If the caller goes away the cast runs on; `kept` is told what the entity keeps.
+    pub(crate) async fn cast(self, name: &'static str, kept: impl FnOnce(Option<Kept>) + Send + 'static) -> CastReply {
+        let guard = self.runtime.guard().clone();
+        let (run, entity) = (self.run, self.entity);
+        let outcome: Slot<Outcome> = Arc::default();
+        let told = Arc::clone(&outcome);
+        let call = Call::surface(name).run(run);
+        let guarded = guard
+            .call_with_effects(call, move |rb| async move {
+                let trace = rb.trace();
+                let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
+                let left: Slot<Kept> = Arc::default();
+                let casting = self.run_to_rest(trace, Arc::clone(&opened), Arc::clone(&left));
+                let rested = AssertUnwindSafe(casting).catch_unwind().await;
+                let reply = match rested {
+                    Ok(Ok(Rested::Ended { outcome, refusal })) => ended(rb, *outcome, refusal, &told),
+                    Ok(Ok(Rested::Waits(waiting))) => waits(rb, run, &waiting),
+                    Ok(Err(stopped)) => rb.refuse(stopped.refusal(run)),
+                    Err(_) => {
+                        failed(opened.get()).await;
+                        rb.error(codes::crash())
+                    }
+                };
+                if let Some(run) = opened.get() {
+                    run.release().await;
+                }
+                kept(taken(&left));
+                reply
+            })
+            .await;
+        CastReply { guarded, outcome: taken(&outcome), run: Some(run), entity: Some(entity) }
+    }
+
+    async fn run_to_rest(
+        self,
+        trace: Trace,
+        opened: Arc<OnceLock<Arc<Run>>>,
+        left: Slot<Kept>,
+    ) -> Result<Rested, Stopped> {
+        let Self { runtime, cantrip, run: id, loom, entity, cast, intent, about, environment, .. } = self;
+        let Self { seed, context, past, environs, cancel, start, .. } = self;
+        let circle = match &context {
+            Some(context) => cantrip.circle().with_context(Arc::clone(context)),
+            None => cantrip.circle().clone(),
+        };
+        let Some(medium) = cantrip.medium(circle.medium()) else {
+            return Err(Stopped::Unserved(circle.medium().as_str()));
+        };
+        let facts = Arc::new(Facts {
+            run: id,
+            entity,
+            cast,
+            cantrip: cantrip.clone(),
+            circle,
+            medium: Medium(medium),
+            parks: cantrip.parks(),
+            askable: runtime.is_askable(),
+            intent,
+            about,
+            environment,
+        });
+        let timeout = cantrip.wards().timeout;
+        let mut machine = Machine::new(Arc::clone(&facts), past);
+        let mut worked = Duration::ZERO;
+        let run = match start {
+            Start::Opens { events, bodies } => {
+                let opening = Opening {
+                    kind: RunKind::Cast,
+                    loom_id: loom,
+                    owner: runtime.actor().clone(),
+                    entity_id: Some(entity),
+                    root_run_id: None,
+                };
+                Run::open(runtime.clone(), id, opening, trace, events, bodies).await?
+            }
+            Start::TakesOver { lease, logs, bodies } => {
+                let mut run = Run::with(runtime.clone(), id, loom, trace, lease).await?;
+                run.past = logs;
+                run.bodies = bodies;
+                if let Some(log) = run.past.get(&entity) {
+                    worked = log.worked;
+                    let now = runtime.now().monotonic;
+                    for (at, event) in &log.events {
+                        machine.apply(event, *at, now, &run.bodies)?;
+                    }
+                }
+                run
+            }
+        };
+        let run = Arc::new(run);
+        let _ = opened.set(Arc::clone(&run));
+        let position = Position { spawned_by: None, parent_turn: None, depth: 0, parent: None };
+        let limit = elapsed_left(timeout, worked);
+        let mut seat = Seat::new(Arc::clone(&run), machine, environs, position, seed, context, limit);
+        let halting = seat.halting.clone();
+        let cancelled = async {
+            cancel.cancelled().await;
+            halting.halt(TruncationReason::Cancelled);
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        let rest = tokio::select! { biased;
+            rest = seat.drive() => rest?,
+            lost = run.heartbeat() => return Err(lost),
+            never = cancelled => match never {},
+        };
+        match rest {
+            Rest::Waiting(waiting) => Ok(Rested::Waits(waiting)),
+            Rest::Ended => {
+                facts.cantrip.crystal().ended(entity);
+                let rested = told(&seat, loom);
+                let Seat { machine, environs, .. } = seat;
+                put(&left, Kept { past: machine.into_past(), environs });
+                rested
+            }
+        }
+    }
+}
+
+/// How the cast ended, and the refusal it is answered with if it did not terminate.
+fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
+    let machine = &seat.machine;
+    let facts = machine.facts();
+    let Some(end) = machine.end() else { return Err(Stopped::Unpaid) };
+    let data = json!({
+        "entity_id": facts.entity, "run_id": facts.run, "leaf": end.leaf, "turns": end.turns, "usage": end.usage,
+    });
+    let (ending, refusal) = match &end.ending {
+        Ending::Terminated { ended_by, .. } => {
+            let result = machine.answer().cloned().unwrap_or_default();
+            (Ending::Terminated { ended_by: *ended_by, result }, None)
+        }
+        Ending::Truncated { reason, error, summary } => {
+            let refusal = reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &data);
+            (Ending::Truncated { reason: *reason, error: error.clone(), summary: summary.clone() }, Some(refusal))
+        }
+    };
+    let outcome = Outcome {
+        ending,
+        entity_id: facts.entity,
+        cast_id: facts.cast,
+        loom_id: loom,
+        leaf: end.leaf,
+        turns: end.turns,
+        utterances: end.utterances,
+        usage: end.usage,
+        cost: end.cost,
+    };
+    Ok(Rested::Ended { outcome: Box::new(outcome), refusal })
+}
+
+fn ended(rb: ReplyBuilder, outcome: Outcome, refusal: Option<Refusal>, slot: &Slot<Outcome>) -> Reply {
+    let reply = match (refusal, &outcome.ending) {
+        (Some(refusal), _) => rb.refuse(refusal),
+        (None, Ending::Terminated { result, .. }) => {
+            let data = json!({
+                "answer": result, "entity_id": outcome.entity_id, "leaf": outcome.leaf, "turns": outcome.turns,
+                "usage": outcome.usage,
+            });
+            rb.success(codes::terminated(outcome.entity_id.to_string()).data(data))
+        }
+        (None, Ending::Truncated { .. }) => rb.error(codes::crash()),
+    };
+    put(slot, outcome);
+    reply
+}
+
+/// A run that waits did what it was asked so far.
+fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
+    let data = match waiting {
+        Waiting::Approval { approval } => json!({"state": "waiting", "reason": "approval", "approval_id": approval}),
+        Waiting::Crystal(fault) => json!({
+            "state": "waiting", "reason": "crystal_unavailable",
+            "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
+        }),
+    };
+    rb.success(codes::created("run", run.to_string()).data(data))
+}
+
+/// A panic outside a gate is no observation: the run is given up as it stands.
+async fn failed(run: Option<&Arc<Run>>) {
+    let Some(run) = run else { return };
+    tracing::error!(run = %run.id, "the run failed: a panic outside a gate");
+    let error = Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".to_owned() };
+    let record = (run.runtime.now().wall, Event::from(Failed { error }));
+    if let Err(stopped) = run.append(vec![record], Vec::new()).await {
+        tracing::error!(run = %run.id, ?stopped, "the failure could not be recorded");
+    }
+}

@@ -1,0 +1,143 @@
+//! Branching off and going on: another way from a turn, and more of a cast that was cut off.
+
+use cantrip_canon::{EntityId, RunId, TurnId};
+use cantrip_circle::MediumKind;
+use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState};
+use cantrip_reply::{Refusal, codes};
+
+use crate::driver::{Environs, Runtime};
+use crate::entity::{begun, blank, made};
+use crate::episode::{Cancel, CastReply, Episode, Start};
+use crate::recipe::Cantrip;
+use crate::resume::Unable;
+
+/// How to branch off.
+#[derive(Debug, Clone, Default)]
+#[must_use = "fork with it"]
+pub struct Forking {
+    intent: Option<Content>,
+    fresh: bool,
+    cancel: Cancel,
+}
+
+impl Forking {
+    /// Goes on under the intent of the cast it branches off from.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Goes on with another intent.
+    pub fn on(intent: impl Into<Content>) -> Self {
+        Self { intent: Some(intent.into()), ..Self::default() }
+    }
+
+    /// In an empty environment: what earlier programs made is not restored.
+    pub fn fresh(mut self) -> Self {
+        self.fresh = true;
+        self
+    }
+
+    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
+        self
+    }
+}
+
+impl Runtime {
+    /// Branches off behind turn `at`: a new entity that shares every turn up to it and nothing after. No gate runs for
+    /// it, and what it branches off from stays as it is.
+    pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> CastReply {
+        match self.forked(cantrip, at, forking).await {
+            Ok(episode) => episode.cast("fork", |_| {}).await,
+            Err(unable) => self.refused("fork", unable.refusal()).await,
+        }
+    }
+
+    async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Episode, Unable> {
+        let Forking { intent, fresh, cancel } = forking;
+        let thread = self.loom().thread(at).await?;
+        let Some(turn) = thread.turns.last() else {
+            return Err(Refusal::from(codes::not_found("turn", at.to_string())).into());
+        };
+        let mut bodies = Vec::new();
+        let (intent, about) = match intent {
+            Some(intent) if intent.is_blank() => return Err(blank().into()),
+            Some(intent) => (intent.clone(), Intent::New(Held::of(intent, &mut bodies)?)),
+            None if turn.terminated() => return Err(blank().into()),
+            None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
+        };
+        let environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
+        let (seed, context) = self.individual(&thread.entity).await?;
+        let now = self.now().wall;
+        let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
+        let origin = Origin::Fork(Fork { turn: at, environment });
+        let new = made(cantrip, entity, origin, seed, context.as_deref(), &mut bodies)?;
+        let root = cantrip.root(&mut bodies)?;
+        let cast = begun(cantrip, entity, self.ids().next(now), about.clone());
+        let past = self.past_at(cantrip, &thread.entity, Some(at)).await?;
+        Ok(Episode {
+            runtime: self.clone(),
+            cantrip: cantrip.clone(),
+            run,
+            loom: turn.loom_id,
+            entity,
+            cast: cast.cast_id,
+            intent,
+            about,
+            environment: Some(environment),
+            seed,
+            context,
+            past,
+            environs: Environs::default(),
+            cancel,
+            start: Start::Opens { events: vec![root.into(), new.into(), cast.into()], bodies },
+        })
+    }
+
+    /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
+    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
+        match self.continued(cantrip, run).await {
+            Ok((entity, intent, about)) => entity.again("continue", intent, about, Vec::new(), &Cancel::new()).await,
+            Err(unable) => self.refused("continue", unable.refusal()).await,
+        }
+    }
+
+    async fn continued(&self, cantrip: &Cantrip, run: RunId) -> Result<(crate::Entity, Content, Intent), Unable> {
+        let view = self.loom().run(run).await?;
+        let wrong = |state: &str| {
+            let wanted = "the last run of its entity, truncated";
+            Unable::from(Refusal::from(codes::wrong_state("run", run.to_string(), state, "continue", wanted)))
+        };
+        match view.state {
+            RunState::Truncated => {}
+            RunState::Queued => return Err(wrong("queued")),
+            RunState::Running => return Err(wrong("running")),
+            RunState::Waiting => return Err(wrong("waiting")),
+            RunState::Terminated => return Err(wrong("terminated")),
+            RunState::Failed => return Err(wrong("failed")),
+        }
+        let Some(entity) = view.entity_id else { return Err(wrong("no cast")) };
+        let casts = self.loom().casts(entity).await?;
+        match casts.last() {
+            Some(last) if last.run_id == run => {
+                let entity = self.taken_up(cantrip, entity).await?;
+                Ok((entity, last.intent.clone(), Intent::Of(last.cast.cast_id)))
+            }
+            Some(_) | None => Err(wrong("followed by another")),
+        }
+    }
+}
+
+/// How the environment of a fork comes to be.
+fn restored(medium: MediumKind, sequence: u64, fresh: bool) -> Result<Environment, Refusal> {
+    match (medium, fresh) {
+        (MediumKind::Conversation | MediumKind::Human, _) => Ok(Environment::None),
+        (MediumKind::Javascript | MediumKind::Python, false) => Ok(Environment::Replay),
+        (MediumKind::Javascript | MediumKind::Python | MediumKind::Shell | MediumKind::Browser, true) => {
+            Ok(Environment::Fresh)
+        }
+        (MediumKind::Shell | MediumKind::Browser, false) => {
+            Err(codes::not_restorable(medium.as_str(), sequence).into())
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Steps 9 to 11: what an utterance asks for, call by call.
+
+use std::sync::Arc;
+
+use cantrip_circle::gate::Identity;
+use cantrip_circle::limits::TOGETHER_MAX;
+use cantrip_circle::medium::Taken;
+use cantrip_circle::{Asked as Asking, Decision, Delegation, Effect as Decided, Given, Labels, Permit, Standing};
+use cantrip_loom::{Asked, CallId, Closing, Error, Event, Held, Started, TurnClosed, Work as Working};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, Value, json};
+
+use super::group::Spelled;
+use super::{Decided as Verdict, Effect, Machine, Newborn, Spawning, Work, WorkKind, World};
+
+/// One call on its way through the checks.
+#[derive(Debug, Clone)]
+pub(super) struct Asks {
+    pub number: u32,
+    /// As it was written.
+    pub gate: String,
+    pub given: Given,
+    pub tool_call_id: Option<String>,
+    /// Its records have to say what it asks for: its utterance does not.
+    pub spelled: bool,
+}
+
+impl Asks {
+    fn args(&self) -> Value {
+        match &self.given {
+            Given::Tool(value) => value.clone(),
+            Given::Code(Ok(arguments)) => Value::Object(arguments.clone()),
+            Given::Code(Err(_)) => Value::Object(Map::new()),
+        }
+    }
+}
+
+/// What the checks came to.
+pub(super) enum Examined {
+    /// It is answered without being carried out.
+    Refused(Refusal),
+    Enter(Permit),
+    Done(Value),
+    Delegate(Delegation),
+    /// A person has to decide first.
+    Wait(Vec<Value>),
+}
+
+impl Machine {
+    pub(super) fn act(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let facts = Arc::clone(&self.facts);
+        let halted = self.halt;
+        let group = self.group()?;
+        if group.program.is_some() {
+            return self.program(world);
+        }
+        let over = group.cursor >= group.said.calls.len() || (group.done.is_some() && !facts.circle.medium().is_code());
+        if let Some(reason) = halted {
+            // What was started elsewhere and is cut off here must still be settled.
+            return match group.first_stale() {
+                Some(number) if !self.delegates(number)? => {
+                    self.refused_work(number, super::halt_of(reason, facts.circle.wards()).refusal()).map(Some)
+                }
+                Some(number) => self.resumed(number, world).map(Some),
+                None => self.close(world),
+            };
+        }
+        if over {
+            return self.close(world);
+        }
+        let call = group.said.calls[group.cursor].clone();
+        match facts.medium.0.take(&facts.circle, &call) {
+            Taken::Gate(_) => self.stretch(world),
+            Taken::Program(source) => self.start_program(source, call.tool_call_id).map(Some),
+            Taken::Refused(refusal) => {
+                let number = group.number;
+                if group.settled(number) {
+                    group.cursor += 1;
+                    group.number += 1;
+                    return Ok(None);
+                }
+                let asks = Asks {
+                    number,
+                    gate: call.gate,
+                    given: Given::Tool(call.args),
+                    tool_call_id: Some(call.tool_call_id),
+                    spelled: true,
+                };
+                self.refuse(&asks, refusal).map(|work| Some(Effect::Execute(vec![work])))
+            }
+        }
+    }
+
+    fn delegates(&mut self, number: u32) -> Result<bool, Error> {
+        Ok(match self.group()?.stale(number) {
+            Some((_, Working::Delegation { .. }, _)) => true,
+            Some((_, Working::Gate | Working::Verifier, _)) | None => false,
+        })
+    }
+
+    /// The next calls that may run at once: neighbours that only read, or one that does not.
+    fn stretch(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let mut touched = self.touched.clone();
+        let group = self.group()?;
+        while group.cursor < group.said.calls.len() && group.settled(group.number) {
+            group.cursor += 1;
+            group.number += 1;
+        }
+        let (said, first, from) = (Arc::clone(&group.said), group.number, group.cursor);
+        let mut works = Vec::new();
+        let (mut together, mut again) = (0, false);
+        for (number, call) in (first..).zip(&said.calls[from..]) {
+            if self.group()?.stale(number).is_some() {
+                if self.delegates(number)? {
+                    if works.is_empty() {
+                        return self.resumed(number, world).map(Some);
+                    }
+                    break;
+                }
+                if (works.is_empty() || again) && works.len() < TOGETHER_MAX {
+                    again = true;
+                    works.push(self.resumed_work(number)?);
+                    continue;
+                }
+                break;
+            }
+            if again || self.group()?.settled(number) {
+                break;
+            }
+            let asks = self.asks(number, call);
+            match self.examine(&asks, &touched) {
+                Examined::Refused(refusal) => works.push(self.refuse(&asks, refusal)?),
+                Examined::Enter(permit) if permit.gate().promises().is_read_only() => {
+                    if together == TOGETHER_MAX {
+                        break;
+                    }
+                    together += 1;
+                    touched.take(&permit.gate().promises().labels);
+                    works.push(self.enter(&asks, permit, world)?);
+                }
+                alone @ (Examined::Enter(_) | Examined::Done(_) | Examined::Delegate(_) | Examined::Wait(_)) => {
+                    if works.is_empty() {
+                        return self.alone(asks, alone, world).map(Some);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok((!works.is_empty()).then_some(Effect::Execute(works)))
+    }
+
+    fn asks(&self, number: u32, call: &cantrip_loom::GateCall) -> Asks {
+        Asks {
+            number,
+            gate: call.gate.clone(),
+            given: Given::Tool(call.args.clone()),
+            tool_call_id: Some(call.tool_call_id.clone()),
+            spelled: cantrip_circle::gate::canonical_name(&call.gate) != call.gate,
+        }
+    }
+
+    /// What is carried out by itself.
+    pub(super) fn alone(&mut self, asks: Asks, examined: Examined, world: &World<'_>) -> Result<Effect, Error> {
+        match examined {
+            Examined::Refused(refusal) => self.refuse(&asks, refusal).map(|work| Effect::Execute(vec![work])),
+            Examined::Enter(permit) => self.enter(&asks, permit, world).map(|work| Effect::Execute(vec![work])),
+            Examined::Done(answer) => self.finish(&asks, answer, world).map(|work| Effect::Execute(vec![work])),
+            Examined::Delegate(delegation) => self.delegate(&asks, delegation, world),
+            Examined::Wait(reasons) => self.request_approval(&asks, &reasons, world),
+        }
+    }
+
+    /// Name, arguments, schema, wards, approval: the circle's order.
+    pub(super) fn examine(&self, asks: &Asks, touched: &Labels) -> Examined {
+        let standing = Standing {
+            calls: u64::from(asks.number.saturating_sub(1)),
+            touched: touched.clone(),
+            askable: self.facts.askable,
+        };
+        let asked = Asking { gate: &asks.gate, given: asks.given.clone() };
+        let effect = match self.facts.circle.decide(asked, &standing) {
+            Decision::Refused(refusal) => return Examined::Refused(refusal),
+            Decision::Allowed(effect) => effect,
+            Decision::NeedsApproval { reasons, then } => match self.verdict_on(asks.number) {
+                Some(Verdict::Approved) => then,
+                Some(Verdict::Refused { actor, reason }) => {
+                    return Examined::Refused(codes::approval_refused(actor, then.gate(), reason).into());
+                }
+                None => return Examined::Wait(reasons.iter().map(|reason| json!(format!("{reason:?}"))).collect()),
+            },
+        };
+        match effect {
+            Decided::Execute(permit) => Examined::Enter(permit),
+            Decided::Done { answer } => Examined::Done(answer),
+            Decided::Delegate(delegation) => Examined::Delegate(delegation),
+        }
+    }
+
+    fn verdict_on(&self, number: u32) -> Option<Verdict> {
+        let super::Phase::Acting(group) = &self.phase else { return None };
+        self.approvals.get(&group.call_id(number))?.decided.clone()
+    }
+
+    pub(super) fn work(
+        &mut self,
+        number: u32,
+        gate: &str,
+        tool_call_id: Option<String>,
+        kind: WorkKind,
+    ) -> Result<Work, Error> {
+        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
+        let group = self.group()?;
+        let (call_id, turn_id) = (group.call_id(number), group.turn);
+        Ok(Work {
+            number,
+            gate: gate.to_owned(),
+            identity: Identity { run_id, entity_id, turn_id, call_id, tool_call_id },
+            idempotency_key: None,
+            kind,
+        })
+    }
+
+    /// What the records of a call have to say about it.
+    fn asked_for(&mut self, asks: &Asks, gate: &str, args: Value) -> Result<Option<Asked>, Error> {
+        if !asks.spelled {
+            return Ok(None);
+        }
+        let args = Held::of(args, &mut self.bodies)?;
+        Ok(Some(Asked { gate: gate.to_owned(), args, tool_call_id: asks.tool_call_id.clone() }))
+    }
+
+    fn spell(&mut self, asks: &Asks, gate: &str, args: Value) -> Result<(), Error> {
+        if asks.spelled {
+            let spelled = Spelled { gate: gate.to_owned(), args, tool_call_id: asks.tool_call_id.clone() };
+            self.group()?.spelled.insert(asks.number, spelled);
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, asks: &Asks, refusal: Refusal) -> Result<Work, Error> {
+        let gate = cantrip_circle::gate::canonical_name(&asks.gate).to_owned();
+        self.spell(asks, &gate, asks.args())?;
+        self.work(asks.number, &gate, asks.tool_call_id.clone(), WorkKind::Refuse(refusal))
+    }
+
+    fn enter(&mut self, asks: &Asks, permit: Permit, world: &World<'_>) -> Result<Work, Error> {
+        let gate = permit.gate().name().to_owned();
+        let args = Value::Object(permit.arguments().clone());
+        let mut key = None;
+        if permit.gate().promises().is_pure() {
+            self.spell(asks, &gate, args)?;
+        } else {
+            let asked = self.asked_for(asks, &gate, args)?;
+            let call_id = self.group()?.call_id(asks.number);
+            key = Some(call_id.to_string());
+            let started =
+                Started { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id: None };
+            self.draft(started, world)?;
+        }
+        let mut work = self.work(asks.number, &gate, asks.tool_call_id.clone(), WorkKind::Enter(permit))?;
+        work.idempotency_key = key;
+        Ok(work)
+    }
+
+    /// `done`: the answer is checked by the verifier, if there is one, and then ends the cast.
+    fn finish(&mut self, asks: &Asks, answer: Value, world: &World<'_>) -> Result<Work, Error> {
+        let args = Value::Object(Map::from_iter([("answer".to_owned(), answer.clone())]));
+        let kind = if self.facts.cantrip.verifier().is_some() {
+            let asked = self.asked_for(asks, "done", args)?;
+            let call_id = self.group()?.call_id(asks.number);
+            let started =
+                Started { call_id, work: Working::Verifier, asked, idempotency_key: None, reservation_id: None };
+            self.draft(started, world)?;
+            WorkKind::Verify(answer)
+        } else {
+            self.spell(asks, "done", args)?;
+            WorkKind::Answer(codes::gate_ok("done").value(answer))
+        };
+        self.work(asks.number, "done", asks.tool_call_id.clone(), kind)
+    }
+
+    /// Step 11: the turn so far is closed, and the children are there, in one step.
+    fn delegate(&mut self, asks: &Asks, delegation: Delegation, world: &World<'_>) -> Result<Effect, Error> {
+        let asked = self.asked_for(asks, &delegation.gate, Value::Object(delegation.arguments.clone()))?;
+        let group = self.group()?;
+        let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
+        let mut children = match self.newborns(call, &delegation) {
+            Ok(children) => children,
+            Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
+        };
+        let work = Working::Delegation { children: children.iter().map(|child| child.entity).collect() };
+        self.draft(Started { call_id: call, work, asked, idempotency_key: None, reservation_id: None }, world)?;
+        let sealed = TurnClosed {
+            turn_id: turn,
+            closing: Closing::Sealed { call, next: world.ids.next(world.now.wall) },
+            duration_ms: super::millis_up(world.now.monotonic.since(since)),
+            outputs: None,
+            snapshot: None,
+        };
+        self.draft(sealed, world)?;
+        let touched = self.touched.clone();
+        for child in &mut children {
+            let cast = world.ids.next(world.now.wall);
+            child.cast = Some(cast);
+            let records: Vec<Event> = child.records(turn, cast, &touched, &mut self.bodies)?;
+            for record in records {
+                self.draft(record, world)?;
+            }
+        }
+        Ok(Effect::Spawn(Spawning { number: asks.number, parent: turn, children }))
+    }
+
+    fn newborns(&self, call: CallId, delegation: &Delegation) -> Result<Vec<Newborn>, Refusal> {
+        let children = (0..).zip(&delegation.children);
+        let born = children.map(|(index, child)| Newborn::of(call, index, child.clone(), &self.facts.cantrip));
+        let born: Vec<Newborn> = born.collect::<Result<_, _>>()?;
+        let unserved = |child: &&Newborn| child.cantrip.medium(child.child.circle.medium()).is_none();
+        match born.iter().find(unserved) {
+            Some(child) => {
+                let medium = child.child.circle.medium().as_str();
+                Err(codes::sandbox_unavailable(medium, "nothing serves it here").into())
+            }
+            None => Ok(born),
+        }
+    }
+
+    fn request_approval(&mut self, asks: &Asks, reasons: &[Value], world: &World<'_>) -> Result<Effect, Error> {
+        let call = self.group()?.call_id(asks.number);
+        let approval = match self.approvals.get(&call) {
+            Some(asked) => asked.id.clone(),
+            None => {
+                let id: cantrip_canon::ApprovalId = world.ids.next(world.now.wall);
+                let payload = json!({
+                    "approval_id": id.to_string(), "call_id": call.to_string(), "cast_id": self.facts.cast.to_string(),
+                    "gate": asks.gate, "args": asks.args(), "reasons": reasons,
+                });
+                let Value::Object(payload) = payload else { unreachable!("an object was written") };
+                self.draft(Event::Other { kind: "approval.requested".to_owned(), payload }, world)?;
+                id.to_string()
+            }
+        };
+        Ok(Effect::WaitApproval { approval, call })
+    }
+
+    /// What becomes of a delegation that was started before: its children are gone on with.
+    pub(super) fn resumed(&mut self, number: u32, _: &World<'_>) -> Result<Effect, Error> {
+        let again = self.again(number)?;
+        let call = self.group()?.call_id(number);
+        let parent = self.parent;
+        match (again, parent) {
+            (Some(Decided::Delegate(delegation)), Some(parent)) => match self.newborns(call, &delegation) {
+                Ok(children) => Ok(Effect::Spawn(Spawning { number, parent, children })),
+                Err(refusal) => self.refused_work(number, refusal),
+            },
+            (Some(Decided::Delegate(_) | Decided::Execute(_) | Decided::Done { .. }) | None, _) => {
+                let gate = self.stale_gate(number)?;
+                self.refused_work(number, codes::outcome_unknown(gate).into())
+            }
+        }
+    }
+
+    /// What becomes of a call that was started before and has no answer.
+    pub(super) fn resumed_work(&mut self, number: u32) -> Result<Work, Error> {
+        let again = self.again(number)?;
+        let gate = self.stale_gate(number)?;
+        let group = self.group()?;
+        let (key, tool_call_id) = match group.stale(number) {
+            Some((call, _, key)) => (key.cloned(), call.tool_call_id.clone()),
+            None => (None, None),
+        };
+        let kind = match again {
+            Some(Decided::Execute(permit)) if permit.gate().promises().is_idempotent() => WorkKind::Enter(permit),
+            Some(Decided::Done { answer }) => WorkKind::Verify(answer),
+            Some(Decided::Execute(_) | Decided::Delegate(_)) | None => {
+                WorkKind::Refuse(codes::outcome_unknown(gate.as_str()).into())
+            }
+        };
+        let mut work = self.work(number, &gate, tool_call_id, kind)?;
+        work.idempotency_key = key;
+        Ok(work)
+    }
+
+    pub(super) fn refused_work(&mut self, number: u32, refusal: Refusal) -> Result<Effect, Error> {
+        let gate = self.stale_gate(number)?;
+        Ok(Effect::Execute(vec![self.work(number, &gate, None, WorkKind::Refuse(refusal))?]))
+    }
+
+    fn stale_gate(&mut self, number: u32) -> Result<String, Error> {
+        let fault = self.incoherent("started", "it is not there");
+        self.group()?.calls.get(&number).map(|call| call.gate.clone()).ok_or(fault)
+    }
+
+    /// The effect that was allowed when a call was started, decided again: the circle decides the same way each time.
+    fn again(&mut self, number: u32) -> Result<Option<Decided>, Error> {
+        let code = self.facts.circle.medium().is_code();
+        let Some((call, _, _)) = self.group()?.stale(number) else { return Ok(None) };
+        let (gate, args) = (call.gate.clone(), call.args.clone());
+        let given = match (code, args) {
+            (true, Value::Object(arguments)) => Given::Code(Ok(arguments)),
+            (_, args) => Given::Tool(args),
+        };
+        let standing = Standing { calls: 0, touched: Labels::none(), askable: true };
+        Ok(match self.facts.circle.decide(Asking { gate: &gate, given }, &standing) {
+            Decision::Refused(_) => None,
+            Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => Some(effect),
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! What a record changes: the only place where a machine learns anything.
+
+use std::sync::Arc;
+
+use cantrip_canon::{Instant, Timestamp, TurnId};
+use cantrip_loom::{
+    Asked, Bodies, CallSettled, Caller, Closing, EndedBy, Ending, Error, Event, GateRecord, Opened, Settled,
+    Settlement, Started, TurnClosed, Work as Working,
+};
+use serde_json::Value;
+
+use super::group::{Call, CallState, Group};
+use super::{Approval, Asking, Decided, Failing, Machine, Phase, World};
+use crate::list::{Closed, Deed};
+
+impl Machine {
+    /// Takes in a record of this cast that was read back. `now` is when it was read: what time passed before, nobody
+    /// measured.
+    pub(crate) fn apply(
+        &mut self,
+        event: &Event,
+        at: Timestamp,
+        now: Instant,
+        bodies: &dyn Bodies,
+    ) -> Result<(), Error> {
+        self.take(event, at, now, bodies, false)
+    }
+
+    pub(super) fn apply_drafted(&mut self, event: &Event, bodies: &dyn Bodies, world: &World<'_>) -> Result<(), Error> {
+        self.take(event, world.now.wall, world.now.monotonic, bodies, true)
+    }
+
+    fn take(
+        &mut self,
+        event: &Event,
+        at: Timestamp,
+        now: Instant,
+        bodies: &dyn Bodies,
+        fresh: bool,
+    ) -> Result<(), Error> {
+        match event {
+            Event::Attempt(attempt) => {
+                let turn = self.turn_of(attempt.call_id.caller())?;
+                match &mut self.phase {
+                    Phase::Asking(asking) => {
+                        asking.recorded(turn, attempt.number);
+                        Ok(())
+                    }
+                    Phase::Acting(_) | Phase::Ended => Err(self.incoherent("attempt", "a turn is open")),
+                }
+            }
+            Event::Opened(opened) => self.opened(opened, at, now, bodies),
+            Event::Started(started) => self.started(started, bodies, fresh),
+            Event::Settled(settled) => self.settled(settled, bodies),
+            Event::Turn(closed) => self.closed(closed, now, bodies),
+            Event::Fold(fold) => {
+                let text = fold.text.load(bodies)?;
+                self.view.fold(fold.to, &text);
+                Ok(())
+            }
+            Event::End(end) => {
+                match &end.ending {
+                    Ending::Terminated { result, .. } => self.answer = Some(result.load(bodies)?),
+                    Ending::Truncated { error: Some(fault), .. } => {
+                        self.failing.get_or_insert_with(|| Failing::Recorded(fault.clone()));
+                    }
+                    Ending::Truncated { error: None, .. } => {}
+                }
+                self.end = Some(end.clone());
+                self.phase = Phase::Ended;
+                Ok(())
+            }
+            Event::Other { kind, payload } => {
+                self.approval(kind, payload);
+                Ok(())
+            }
+            // Where it begins it was told before; what a child is, that a run waited or failed, and what someone thought
+            // of a turn change nothing here.
+            Event::Cast(_)
+            | Event::Root(_)
+            | Event::Entity(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Reward(_) => Ok(()),
+        }
+    }
+
+    fn turn_of(&self, caller: Caller) -> Result<TurnId, Error> {
+        match caller {
+            Caller::Turn(turn) => Ok(turn),
+            Caller::Fold(_) => Err(self.incoherent("attempt", "it belongs to a fold")),
+        }
+    }
+
+    fn opened(&mut self, opened: &Opened, at: Timestamp, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
+        let since = match &self.phase {
+            Phase::Asking(asking) if asking.since != Instant::default() => asking.since,
+            Phase::Asking(_) => now,
+            Phase::Acting(_) | Phase::Ended => return Err(self.incoherent("opened", "a turn is open")),
+        };
+        let said = Arc::new(opened.utterance.load(bodies)?);
+        self.usage = self.usage.plus(&opened.usage);
+        self.tokens = self.tokens.saturating_add(opened.usage.total_tokens());
+        self.utterances += 1;
+        if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
+            self.last_said = Some(content.to_owned());
+        }
+        let group = Group::new(opened.turn_id, opened.sequence, said, opened.usage, since, at);
+        self.phase = Phase::Acting(Box::new(group));
+        Ok(())
+    }
+
+    pub(super) fn group(&mut self) -> Result<&mut Group, Error> {
+        let fault = self.incoherent("settled", "no turn is open");
+        match &mut self.phase {
+            Phase::Acting(group) => Ok(group),
+            Phase::Asking(_) | Phase::Ended => Err(fault),
+        }
+    }
+
+    /// What a call asks for: as its record spells it, or as its utterance says it.
+    fn asked(&mut self, number: u32, asked: Option<&Asked>, bodies: &dyn Bodies) -> Result<Call, Error> {
+        let pending = CallState::Started { work: Working::Gate, key: None, fresh: false };
+        if let Some(asked) = asked {
+            return Ok(Call {
+                gate: asked.gate.clone(),
+                args: asked.args.load(bodies)?,
+                tool_call_id: asked.tool_call_id.clone(),
+                state: pending,
+            });
+        }
+        let fault = self.incoherent("settled", "its utterance has no such call");
+        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
+        let call = self.group()?.said.calls.get(place).cloned().ok_or(fault)?;
+        Ok(Call { gate: call.gate, args: call.args, tool_call_id: Some(call.tool_call_id), state: pending })
+    }
+
+    fn started(&mut self, started: &Started, bodies: &dyn Bodies, fresh: bool) -> Result<(), Error> {
+        let number = started.call_id.number();
+        let mut call = self.asked(number, started.asked.as_ref(), bodies)?;
+        call.state = CallState::Started { work: started.work.clone(), key: started.idempotency_key.clone(), fresh };
+        match &started.work {
+            Working::Gate => {
+                let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().labels.clone());
+                self.touched.take(&labels.unwrap_or_default());
+            }
+            Working::Verifier | Working::Delegation { .. } => {}
+        }
+        self.group()?.calls.insert(number, call);
+        Ok(())
+    }
+
+    fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) -> Result<(), Error> {
+        let number = settled.call_id.number();
+        if number == 0 {
+            if let Some(usage) = &settled.usage {
+                self.usage = self.usage.plus(usage);
+                self.tokens = self.tokens.saturating_add(usage.total_tokens());
+            }
+            return Ok(());
+        }
+        let result = settled.result.load(bodies)?;
+        let known = self.group()?.calls.remove(&number);
+        let unstarted = known.is_none();
+        let mut call = match known {
+            Some(call) => call,
+            None => self.asked(number, settled.asked.as_ref(), bodies)?,
+        };
+        let record = GateRecord {
+            call_id: settled.call_id,
+            tool_call_id: call.tool_call_id.clone(),
+            gate: call.gate.clone(),
+            args: call.args.clone(),
+            ephemeral: settled.ephemeral,
+            settlement: Settlement::Settled(Box::new(Settled {
+                result: result.clone(),
+                reply: settled.reply.clone(),
+                children: settled.children.clone(),
+                changes: settled.changes.clone(),
+                clock_ms: settled.clock_ms,
+                duration_ms: settled.duration_ms,
+                cost: settled.cost,
+                decision: settled.decision.clone(),
+            })),
+        };
+        let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().clone());
+        if let (true, true, Some(promises)) = (unstarted, settled.reply.is_success(), &promises) {
+            self.touched.take(&promises.labels);
+        }
+        let failed = u64::from(!settled.reply.is_success());
+        Deed::add_all(&mut self.deeds, &[Deed { gate: call.gate.clone(), calls: 1, failed }]);
+        let clock = super::program::reading(settled.clock_ms);
+        let group = self.group()?;
+        group.count(&record, promises.is_some_and(|promises| promises.polling));
+        if call.gate == "done" && settled.reply.is_success() {
+            group.done = Some(result.clone());
+        }
+        group.clock = clock.unwrap_or(group.clock).max(group.clock);
+        call.state = CallState::Settled { reply: settled.reply.clone(), result, clock };
+        group.records.push(record);
+        group.calls.insert(number, call);
+        Ok(())
+    }
+
+    fn closed(&mut self, closed: &TurnClosed, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
+        let outputs = match &closed.outputs {
+            Some(outputs) => outputs.load(bodies)?,
+            None => Vec::new(),
+        };
+        let fault = self.incoherent("turn", "another turn is open");
+        let group = self.group()?;
+        if group.turn != closed.turn_id {
+            return Err(fault);
+        }
+        if let Closing::Sealed { call, .. } = &closed.closing
+            && let Some(delegated) = group.calls.get(&call.number())
+        {
+            group.records.push(GateRecord {
+                call_id: *call,
+                tool_call_id: delegated.tool_call_id.clone(),
+                gate: delegated.gate.clone(),
+                args: delegated.args.clone(),
+                ephemeral: false,
+                settlement: Settlement::Delegated,
+            });
+        }
+        group.records.sort_by_key(|record| record.call_id.number());
+        let first = group.turn == group.holder;
+        let said = Arc::clone(&group.said);
+        let (records, sequence, usage) = (std::mem::take(&mut group.records), group.sequence, group.usage);
+        let view = Closed {
+            id: closed.turn_id,
+            sequence,
+            utterance: first.then_some(&*said),
+            outputs: &outputs,
+            gate_calls: &records,
+            closing: &closed.closing,
+            tokens_prompt: if first { usage.prompt_tokens } else { 0 },
+            tokens_completion: if first { usage.completion_tokens } else { 0 },
+        };
+        self.view.close(view).map_err(|_| Error::Incoherent {
+            run: self.facts.run,
+            kind: "turn".to_owned(),
+            fault: "it does not follow in its list",
+        })?;
+        self.parent = Some(closed.turn_id);
+        self.leaf = Some(closed.turn_id);
+        self.sequence = sequence;
+        self.turns += 1;
+        match &closed.closing {
+            Closing::Sealed { next, .. } => {
+                let group = self.group()?;
+                group.turn = *next;
+                group.sequence = sequence + 1;
+                group.since = now;
+                group.outputs.clear();
+            }
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
+                let mark = self.group()?.mark();
+                self.marks.push(mark);
+                self.phase = Phase::Asking(Asking::new(now));
+            }
+        }
+        Ok(())
+    }
+
+    /// What kinds without a type of their own say about a call.
+    fn approval(&mut self, kind: &str, payload: &serde_json::Map<String, Value>) {
+        let text = |key: &str| payload.get(key).and_then(Value::as_str);
+        let Some(id) = text("approval_id") else { return };
+        match kind {
+            "approval.requested" => {
+                if let Some(call) = text("call_id").and_then(|call| call.parse().ok()) {
+                    self.approvals.insert(call, Approval { id: id.to_owned(), decided: None });
+                }
+            }
+            "approval.decided" => {
+                let decided = match text("decision") {
+                    Some("approved") => Decided::Approved,
+                    Some(_) | None => Decided::Refused {
+                        actor: text("actor").unwrap_or("someone").to_owned(),
+                        reason: text("reason").unwrap_or("no reason was given").to_owned(),
+                    },
+                };
+                if let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == id) {
+                    asked.decided = Some(decided);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How the entity chose to stop in the open turn, if it did.
+    pub(super) fn chosen(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
+        let require_done = self.facts.cantrip.requires_done_tool();
+        let group = self.group()?;
+        if let Some(answer) = &group.done {
+            return Ok(Some((EndedBy::Done, answer.clone())));
+        }
+        let text_ends = group.said.calls.is_empty() && !require_done && group.outputs.is_empty();
+        Ok(text_ends.then(|| (EndedBy::Text, Value::String(group.said.content.clone().unwrap_or_default()))))
+    }
+}

@@ -1,0 +1,372 @@
+//! Steps 3 to 7: before asking, asking, and what an answer must keep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{Instant, TurnId};
+use cantrip_circle::MediumKind;
+use cantrip_crystal::{
+    Answer, Charge, Failure, Plan, contract,
+    limits::{DEMANDS_MAX, OUTPUT_TOKENS_DEFAULT},
+};
+use cantrip_loom::{
+    Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
+};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::ReservationId;
+use serde_json::Value;
+
+use super::{Asked, Effect, Failing, Machine, Phase, World};
+use crate::fold::{Made, Means, Trigger};
+use crate::limits::OUTPUT_TOKENS_MIN;
+
+/// The turn that is being asked for.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// Given with its first attempt.
+    pub turn: Option<TurnId>,
+    /// The last attempt that was recorded; 0 before the first.
+    pub attempt: u32,
+    /// Attempts since this machine, or a resume, took the turn up: retries begin anew.
+    tries: u32,
+    /// How often a call was demanded, and an empty answer let pass.
+    demands: u32,
+    empties: u32,
+    /// What is said for the next attempt only.
+    aside: Arc<[Message]>,
+    stage: Stage,
+    pub since: Instant,
+    output_tokens: u32,
+    reservation: Option<ReservationId>,
+    /// A fold was made because the crystal said that the list is too long.
+    refolded: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Check,
+    Authorize,
+    Reserve,
+    Record,
+    /// On its way.
+    Flying,
+    /// Told to wait before the next attempt.
+    Wait(Duration),
+    /// Retries are used up.
+    Park,
+    Parked,
+}
+
+impl Asking {
+    pub(super) fn new(since: Instant) -> Self {
+        Self {
+            turn: None,
+            attempt: 0,
+            tries: 0,
+            demands: 0,
+            empties: 0,
+            aside: Arc::default(),
+            stage: Stage::Check,
+            since,
+            output_tokens: 0,
+            reservation: None,
+            refolded: false,
+        }
+    }
+
+    /// An attempt that a record tells of. Where it was left, the next one follows.
+    pub(super) fn recorded(&mut self, turn: TurnId, attempt: u32) {
+        self.turn = Some(turn);
+        self.attempt = attempt;
+    }
+}
+
+impl Machine {
+    fn asking(&mut self) -> Result<&mut Asking, Error> {
+        let fault = self.incoherent("attempt", "nothing is being asked");
+        match &mut self.phase {
+            Phase::Asking(asking) => Ok(asking),
+            Phase::Acting(_) | Phase::Ended => Err(fault),
+        }
+    }
+
+    pub(super) fn ask(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let asking = self.asking()?;
+        match asking.stage {
+            Stage::Check => self.check(world),
+            Stage::Authorize => {
+                let call = CallId::request(self.turn_asked_for(world)?);
+                Ok(Some(Effect::Authorize(vec![call])))
+            }
+            Stage::Reserve => {
+                let call = CallId::request(self.turn_asked_for(world)?);
+                Ok(Some(Effect::Reserve(vec![(call, None)])))
+            }
+            Stage::Record => self.record_attempt(world).map(Some),
+            Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
+            Stage::Park => self.park(world).map(Some),
+            Stage::Flying | Stage::Parked => Err(self.incoherent("attempt", "it was asked for a second effect")),
+        }
+    }
+
+    fn turn_asked_for(&mut self, world: &World<'_>) -> Result<TurnId, Error> {
+        let asking = self.asking()?;
+        Ok(*asking.turn.get_or_insert_with(|| world.ids.next(world.now.wall)))
+    }
+
+    /// Step 3: what ends the cast before another request, then what shortens the list.
+    fn check(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        if let Some(reason) = self.halt {
+            return self.end_alone(reason, None, world);
+        }
+        if let Some(reason) = self.spent() {
+            return self.end_alone(reason, None, world);
+        }
+        if self.asking()?.turn.is_none() {
+            self.fold_if_due(world)?;
+        }
+        let wanted = self.facts.cantrip.call().output_tokens().unwrap_or(OUTPUT_TOKENS_DEFAULT);
+        let mut cap = wanted;
+        if let Some(limit) = self.facts.circle.wards().max_tokens {
+            let left = limit.saturating_sub(self.tokens).saturating_sub(self.view.estimate());
+            if left < u64::from(wanted.min(OUTPUT_TOKENS_MIN)) {
+                return self.end_alone(TruncationReason::MaxTokens, None, world);
+            }
+            cap = cap.min(u32::try_from(left).unwrap_or(u32::MAX));
+        }
+        let now = world.now.monotonic;
+        let asking = self.asking()?;
+        asking.output_tokens = cap;
+        asking.stage = Stage::Authorize;
+        if asking.attempt == 0 || asking.since == Instant::default() {
+            asking.since = now;
+        }
+        Ok(None)
+    }
+
+    fn fold_if_due(&mut self, world: &World<'_>) -> Result<(), Error> {
+        let folding = *self.facts.cantrip.folding();
+        let cap = self.facts.cantrip.call().output_tokens().unwrap_or(OUTPUT_TOKENS_DEFAULT);
+        match folding.trigger(&self.view, u64::from(cap)) {
+            Some(trigger) => self.fold(trigger, world).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Folds, and says whether there was anything to fold.
+    fn fold(&mut self, trigger: Trigger, world: &World<'_>) -> Result<bool, Error> {
+        let Some(plan) = self.facts.cantrip.folding().plan(&self.view, trigger) else { return Ok(false) };
+        let circle = &self.facts.circle;
+        let means = Means { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() };
+        let made = Made::window(&self.view, plan, means);
+        let record = made.record(world.ids.next(world.now.wall), self.facts.entity, &mut self.bodies)?;
+        self.draft(record, world)?;
+        Ok(true)
+    }
+
+    pub(super) fn authorized(&mut self) -> Result<(), Error> {
+        if let Phase::Acting(_) = self.phase {
+            return Ok(());
+        }
+        self.asking()?.stage = Stage::Reserve;
+        Ok(())
+    }
+
+    pub(super) fn reserved(&mut self, reservations: &[Option<ReservationId>]) -> Result<(), Error> {
+        if let Phase::Acting(_) = self.phase {
+            return Ok(());
+        }
+        let asking = self.asking()?;
+        asking.reservation = reservations.first().cloned().flatten();
+        asking.stage = Stage::Record;
+        Ok(())
+    }
+
+    fn record_attempt(&mut self, world: &World<'_>) -> Result<Effect, Error> {
+        let turn = self.turn_asked_for(world)?;
+        let messages = match self.view.request() {
+            Ok(messages) => messages,
+            Err(unpaired) => {
+                self.fail(Failing::Unpaired(unpaired.to_string()), world)?;
+                return Ok(Effect::Finish);
+            }
+        };
+        let digest = self.view.digest();
+        let cast_id = self.facts.cast;
+        let asking = self.asking()?;
+        let attempt = asking.attempt + 1;
+        let call = CallId::request(turn);
+        let aside = std::mem::take(&mut asking.aside);
+        let (output_tokens, reservation_id) = (asking.output_tokens, asking.reservation.take());
+        asking.tries += 1;
+        let tries = asking.tries;
+        let recorded = Attempt {
+            call_id: call,
+            cast_id,
+            number: attempt,
+            request_digest: digest,
+            list_length: messages.list_length() as u64,
+            reservation_id,
+        };
+        self.draft(recorded, world)?;
+        self.asking()?.stage = Stage::Flying;
+        let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
+        Ok(Effect::Ask(Asked { turn, call, attempt, tries, messages, output_tokens }))
+    }
+
+    pub(super) fn slept(&mut self) -> Result<(), Error> {
+        self.asking()?.stage = Stage::Check;
+        Ok(())
+    }
+
+    /// Step 6 and 7, then step 8.
+    pub(super) fn answered(&mut self, answer: Answer, world: &World<'_>) -> Result<(), Error> {
+        let Answer { utterance, usage, call_items: _ } = answer;
+        if let Some(breach) = contract::breach(&utterance) {
+            let again = match breach {
+                contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,
+                contract::Breach::DuplicateCall { .. } => false,
+            };
+            self.settle_attempt(breach.filled().into(), usage, world)?;
+            if again {
+                let asking = self.asking()?;
+                asking.empties += 1;
+                asking.stage = Stage::Check;
+                return Ok(());
+            }
+            return self.fail(Failing::Breach(breach), world);
+        }
+        if contract::call_missing(self.facts.cantrip.choice(), &utterance) && !self.talks() {
+            let prompts = self.asking()?.demands + 1;
+            self.settle_attempt(contract::call_never_came(prompts).into(), usage, world)?;
+            if prompts > DEMANDS_MAX {
+                return self.fail(Failing::CallMissing(prompts), world);
+            }
+            let shown = self.facts.medium.0.present(&self.facts.circle, self.facts.cantrip.mode());
+            let aside = contract::demand(&utterance, shown.tools.iter().map(|tool| tool.name.as_str()));
+            let asking = self.asking()?;
+            asking.demands = prompts;
+            asking.aside = aside.to_vec().into();
+            asking.stage = Stage::Check;
+            return Ok(());
+        }
+        self.open(utterance, usage.unwrap_or_default(), world)
+    }
+
+    /// A person's circle takes text as its call.
+    fn talks(&self) -> bool {
+        self.facts.circle.medium() == MediumKind::Human
+    }
+
+    fn open(&mut self, utterance: Utterance, usage: Usage, world: &World<'_>) -> Result<(), Error> {
+        let turn_id = self.turn_asked_for(world)?;
+        let attempt = self.asking()?.attempt;
+        let opened = Opened {
+            turn_id,
+            cast_id: self.facts.cast,
+            parent_id: self.parent,
+            sequence: self.sequence + 1,
+            utterance: self.held(utterance)?,
+            usage,
+            attempt,
+            cost: None,
+        };
+        self.draft(opened, world)
+    }
+
+    /// A failed attempt is recorded for what it cost; it reaches no list and no turn.
+    fn settle_attempt(&mut self, refusal: Refusal, usage: Option<Usage>, world: &World<'_>) -> Result<Fault, Error> {
+        let turn = self.turn_asked_for(world)?;
+        let attempt = self.asking()?.attempt;
+        let since = self.asking()?.since;
+        let fault = world.words.fault(refusal);
+        let settled = CallSettled {
+            call_id: CallId::request(turn),
+            reply: fault.mark.clone(),
+            result: self.held(Value::String(fault.message.clone()))?,
+            duration_ms: super::millis_up(world.now.monotonic.since(since)),
+            asked: None,
+            ephemeral: false,
+            children: Vec::new(),
+            changes: Vec::new(),
+            clock_ms: None,
+            cost: None,
+            decision: None,
+            attempt: Some(attempt),
+            usage,
+        };
+        self.draft(settled, world)?;
+        Ok(fault)
+    }
+
+    pub(super) fn failed(&mut self, failure: Failure, plan: Plan, world: &World<'_>) -> Result<(), Error> {
+        let tries = self.asking()?.tries;
+        let usage = match failure.charge {
+            Charge::Reported(usage) => Some(usage),
+            Charge::Nothing | Charge::Unknown => None,
+        };
+        self.settle_attempt(failure.filled(tries).into(), usage, world)?;
+        if failure.context_too_long() && self.fold_to_last(world)? {
+            self.asking()?.stage = Stage::Check;
+            return Ok(());
+        }
+        match plan {
+            Plan::Again(delay) => {
+                self.asking()?.stage = Stage::Wait(delay);
+                Ok(())
+            }
+            Plan::Unavailable if self.facts.parks && self.halt.is_none() => {
+                self.failing = Some(Failing::Crystal(failure, tries));
+                self.asking()?.stage = Stage::Park;
+                Ok(())
+            }
+            Plan::Unavailable | Plan::Final => self.fail(Failing::Crystal(failure, tries), world),
+            // Another attempt would come after the deadline, so the deadline is what ends it.
+            Plan::Deadline => {
+                let fault = world.words.fault(failure.filled(tries).into());
+                self.end_alone(TruncationReason::Timeout, Some(fault), world).map(|_| ())
+            }
+        }
+    }
+
+    /// One fold to the last group, once a turn. Whether there was anything to fold.
+    fn fold_to_last(&mut self, world: &World<'_>) -> Result<bool, Error> {
+        if std::mem::replace(&mut self.asking()?.refolded, true) {
+            return Ok(false);
+        }
+        self.fold(Trigger::TooLong, world)
+    }
+
+    fn fail(&mut self, failing: Failing, world: &World<'_>) -> Result<(), Error> {
+        let fault = world.words.fault(failing.refusal(self.facts.crystal(), &Value::Null));
+        self.failing = Some(failing);
+        self.end_alone(TruncationReason::CrystalError, Some(fault), world).map(|_| ())
+    }
+
+    fn park(&mut self, world: &World<'_>) -> Result<Effect, Error> {
+        let crystal = self.facts.crystal().to_owned();
+        let refusal = match &self.failing {
+            Some(failing) => failing.refusal(&crystal, &Value::Null),
+            None => codes::unreachable(crystal, "it stays away").into(),
+        };
+        let error = world.words.fault(refusal);
+        let (cast_id, turn_id) = (self.facts.cast, self.asking()?.turn);
+        let parked = Parked {
+            cast_id,
+            reason: ParkReason::CrystalUnavailable,
+            turn_id,
+            error: Some(error.clone()),
+            elapsed_ms: None,
+        };
+        self.draft(parked, world)?;
+        self.asking()?.stage = Stage::Parked;
+        Ok(Effect::Park(error))
+    }
+
+    /// The request was given up: nobody knows whether it will be charged for.
+    pub(super) fn interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
+        let reason = self.halt.unwrap_or(TruncationReason::Cancelled);
+        self.settle_attempt(self.halted_by(reason), None, world)?;
+        self.end_alone(reason, None, world).map(|_| ())
+    }
+}

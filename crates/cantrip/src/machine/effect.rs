@@ -1,0 +1,168 @@
+//! What the machine asks of the world, and what the world tells it.
+
+use std::fmt;
+use std::time::Duration;
+
+use cantrip_canon::{EntityId, IdSource, Money, Now, Timestamp, TurnId};
+use cantrip_circle::gate::Identity;
+use cantrip_circle::medium::{Answer as ProgramAnswer, Lost, ProgramCall};
+use cantrip_circle::{Labels, Permit};
+use cantrip_crystal::{Answer, Failure, Messages, Plan};
+use cantrip_loom::{Body, CallId, Change, Event, Fault, Output, ReplyMark, TruncationReason};
+use cantrip_reply::{Filled, Refusal, Success};
+use cantrip_spend::ReservationId;
+use serde_json::Value;
+
+use super::spawn::Newborn;
+
+/// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
+/// own.
+pub(crate) struct World<'a> {
+    pub now: Now,
+    pub ids: &'a IdSource,
+    pub words: &'a dyn Words,
+}
+
+impl fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// Turns a refusal into what a record keeps of it. Only a reply has words, and only the wrapper makes one.
+pub(crate) trait Words {
+    fn fault(&self, refusal: Refusal) -> Fault;
+}
+
+/// What has to be done next. Whatever is to be durable before it has been asked for as [`Effect::Append`] before.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Policy is asked about these calls. Nothing has to be durable for it.
+    Authorize(Vec<CallId>),
+    /// The worst case of each is put aside.
+    Reserve(Vec<(CallId, Option<Money>)>),
+    /// These records, whole and in this order.
+    Append {
+        events: Vec<(Timestamp, Event)>,
+        bodies: Vec<Body>,
+    },
+    Ask(Asked),
+    Sleep(Duration),
+    /// Together, at most eight at once; the answers are told in this order.
+    Execute(Vec<Work>),
+    Spawn(Spawning),
+    RunProgram(Starting),
+    /// The program that waits goes on with this answer, at this reading of the clock.
+    ResumeProgram {
+        answer: ProgramAnswer,
+        clock: Timestamp,
+    },
+    /// The program that waits ends here.
+    CancelProgram,
+    /// A person has to decide; the run waits.
+    WaitApproval {
+        approval: String,
+        call: CallId,
+    },
+    /// The crystal stays away; the run waits.
+    Park(Fault),
+    /// The cast is over.
+    Finish,
+}
+
+/// One attempt, recorded and ready to leave.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub turn: TurnId,
+    pub call: CallId,
+    pub attempt: u32,
+    /// Attempts since the turn was taken up, this one included.
+    pub tries: u32,
+    pub messages: Messages,
+    pub output_tokens: u32,
+}
+
+/// A call to be answered: by its gate, or by what was decided about it.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub number: u32,
+    pub gate: String,
+    pub identity: Identity,
+    pub idempotency_key: Option<String>,
+    pub kind: WorkKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum WorkKind {
+    Enter(Permit),
+    Refuse(Refusal),
+    Answer(Filled<Success>),
+    /// The answer is shown to the verifier.
+    Verify(Value),
+}
+
+/// What came of a [`Work`].
+#[derive(Debug)]
+pub(crate) struct Worked {
+    pub number: u32,
+    pub reply: ReplyMark,
+    pub result: Value,
+    pub duration_ms: u64,
+    pub changes: Vec<Change>,
+    pub bodies: Vec<Body>,
+    pub cost: Option<Money>,
+    pub clock: Timestamp,
+    /// Of a verifier that gave one.
+    pub score: Option<f64>,
+}
+
+/// Children to be cast, or to be gone on with.
+#[derive(Debug)]
+pub(crate) struct Spawning {
+    pub number: u32,
+    /// The sealed turn above them.
+    pub parent: TurnId,
+    pub children: Vec<Newborn>,
+}
+
+/// How a child ended, as its parent needs to know it.
+#[derive(Debug, Clone)]
+pub(crate) struct Grown {
+    pub entity: EntityId,
+    /// Of its cast's own reply.
+    pub reply: ReplyMark,
+    /// Its answer, or why there is none.
+    pub answer: Result<Value, (TruncationReason, Option<Fault>)>,
+    pub touched: Labels,
+    /// Of its whole subtree.
+    pub tokens: u64,
+}
+
+/// A program about to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Starting {
+    pub name: String,
+    pub source: String,
+    pub clock: Timestamp,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    Authorized,
+    Reserved(Vec<Option<ReservationId>>),
+    Answered(Answer),
+    /// What follows was planned with the deadline at hand.
+    Failed(Failure, Plan),
+    /// The request was given up because the cast was halted.
+    Interrupted,
+    Slept,
+    Worked(Vec<Worked>),
+    Grown(Vec<Grown>),
+    /// The program waits for the answer to this call.
+    Called(ProgramCall),
+    /// The program has ended.
+    Ran(Output),
+    /// The program's sandbox is gone.
+    SandboxLost(Lost),
+}

@@ -1,0 +1,196 @@
+//! Steps 13 and 14: when a turn is closed, when a cast is over, and what is said about it.
+
+use cantrip_circle::Wards;
+use cantrip_circle::gate::Halt;
+use cantrip_loom::{Actor, Closing, End, EndedBy, Ending, Error, Fault, Reward, TruncationReason, TurnClosed};
+use cantrip_reply::{Refusal, codes};
+use serde_json::Value;
+
+use super::{Effect, Failing, Machine, World};
+use crate::limits::SAID_BYTES_MAX;
+
+impl Machine {
+    /// The limit that is used up, with the open group counted: the first in the order of the rules.
+    pub(super) fn spent(&self) -> Option<TruncationReason> {
+        let wards = self.facts.circle.wards();
+        if wards.max_tokens.is_some_and(|limit| self.tokens >= limit) {
+            return Some(TruncationReason::MaxTokens);
+        }
+        if self.circles().is_some() {
+            return Some(TruncationReason::LoopDetected);
+        }
+        wards.max_turns.is_some_and(|limit| self.utterances >= limit).then_some(TruncationReason::MaxTurns)
+    }
+
+    /// What it goes round in, and how often, if the ward is there.
+    fn circles(&self) -> Option<(&'static str, u64)> {
+        let loops = self.facts.circle.wards().loop_detected?;
+        let open = match &self.phase {
+            super::Phase::Acting(group) => Some(group.mark()),
+            super::Phase::Asking(_) | super::Phase::Ended => None,
+        };
+        let marks: Vec<_> = self.marks.iter().cloned().chain(open).collect();
+        let last = |count: u64| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            marks.len().checked_sub(count).map(|from| &marks[from..])
+        };
+        if let Some(same) = last(loops.repeats)
+            && let Some(Some(first)) = same.first()
+            && same.iter().all(|mark| mark.as_ref() == Some(first))
+        {
+            return Some(("repeat", loops.repeats));
+        }
+        let pairs = last(loops.cycles.saturating_mul(2))?;
+        let (Some(Some(one)), Some(Some(two))) = (pairs.first(), pairs.get(1)) else { return None };
+        let alternates = pairs.chunks(2).all(|pair| pair == [Some(*one), Some(*two)]);
+        (one != two && alternates).then_some(("ping-pong", loops.cycles))
+    }
+
+    /// Closes the open turn, and the cast if it is over.
+    pub(super) fn close(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let chosen = self.chosen()?;
+        let reason = self.halt.or_else(|| self.spent());
+        let error = match reason {
+            Some(TruncationReason::LoopDetected) => {
+                self.circles().map(|(pattern, count)| world.words.fault(codes::loop_detected(pattern, count).into()))
+            }
+            Some(_) | None => None,
+        };
+        let closing = match (&chosen, reason) {
+            (Some((ended_by, _)), _) => Closing::Terminated { ended_by: *ended_by },
+            (None, Some(reason)) => Closing::Truncated { reason, error: error.clone() },
+            (None, None) => Closing::Open,
+        };
+        let group = self.group()?;
+        let outputs = std::mem::take(&mut group.outputs);
+        let (turn_id, since) = (group.turn, group.since);
+        let outputs = if outputs.is_empty() { None } else { Some(self.held(outputs)?) };
+        let duration_ms = super::millis_up(world.now.monotonic.since(since));
+        self.draft(TurnClosed { turn_id, closing, duration_ms, outputs, snapshot: None }, world)?;
+        if let (Some(reward), Some((EndedBy::Done, _))) = (self.score.take(), &chosen) {
+            let by = Actor::new("verifier").expect("a short name");
+            self.draft(Reward { turn_id, reward, by, note: None }, world)?;
+        }
+        match (chosen, reason) {
+            (Some((ended_by, result)), _) => self.ended(Choice::Terminated(ended_by, result), world)?,
+            (None, Some(reason)) => self.ended(Choice::Truncated(reason, error), world)?,
+            (None, None) => {}
+        }
+        Ok(None)
+    }
+
+    /// The cast ends while no turn is open.
+    pub(super) fn end_alone(
+        &mut self,
+        reason: TruncationReason,
+        error: Option<Fault>,
+        world: &World<'_>,
+    ) -> Result<Option<Effect>, Error> {
+        self.ended(Choice::Truncated(reason, error), world)?;
+        Ok(None)
+    }
+
+    fn ended(&mut self, choice: Choice, world: &World<'_>) -> Result<(), Error> {
+        let ending = match choice {
+            Choice::Terminated(ended_by, result) => Ending::Terminated { ended_by, result: self.held(result)? },
+            Choice::Truncated(reason, error) => Ending::Truncated { reason, error, summary: self.summary() },
+        };
+        let end = End {
+            cast_id: self.facts.cast,
+            ending,
+            leaf: self.leaf,
+            turns: self.turns,
+            utterances: self.utterances,
+            usage: self.usage,
+            cost: None,
+        };
+        self.draft(end, world)
+    }
+
+    /// What was done, from the record alone.
+    fn summary(&self) -> String {
+        let mut text = match self.utterances {
+            1 => "1 utterance".to_owned(),
+            utterances => format!("{utterances} utterances"),
+        };
+        text.push_str(&match self.turns {
+            1 => " in 1 turn.".to_owned(),
+            turns => format!(" in {turns} turns."),
+        });
+        if !self.deeds.is_empty() {
+            let deeds = self.deeds.iter().map(|deed| match deed.failed {
+                0 => format!("{} x{}", deed.gate, deed.calls),
+                failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),
+            });
+            text.push_str(&format!(" Gates: {}.", deeds.collect::<Vec<_>>().join(", ")));
+        }
+        if let Some(said) = &self.last_said {
+            let end = said.floor_char_boundary(SAID_BYTES_MAX);
+            text.push_str(&format!(" Last said: {}", Value::from(&said[..end])));
+        }
+        text
+    }
+
+    pub(super) fn halted_by(&self, reason: TruncationReason) -> Refusal {
+        halt_of(reason, self.facts.circle.wards()).refusal()
+    }
+}
+
+enum Choice {
+    Terminated(EndedBy, Value),
+    Truncated(TruncationReason, Option<Fault>),
+}
+
+/// What ends a call, or a cast, in words: a ward with its limit, or someone outside.
+pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> Halt {
+    let ward = |limit: Option<String>| Halt::Ward {
+        ward: reason.as_str().to_owned(),
+        limit: limit.unwrap_or_else(|| "its limit".to_owned()),
+    };
+    match reason {
+        TruncationReason::MaxTurns => ward(wards.max_turns.map(|limit| limit.to_string())),
+        TruncationReason::Timeout => ward(wards.timeout.map(|limit| format!("{} ms", limit.as_millis()))),
+        TruncationReason::MaxTokens => ward(wards.max_tokens.map(|limit| limit.to_string())),
+        TruncationReason::MaxCost => ward(wards.max_cost.first().map(ToString::to_string)),
+        TruncationReason::LoopDetected => ward(None),
+        TruncationReason::ParentTerminated => outside("parent", reason),
+        TruncationReason::Cancelled => outside("caller", reason),
+        TruncationReason::CrystalError => outside("crystal", reason),
+    }
+}
+
+fn outside(actor: &str, reason: TruncationReason) -> Halt {
+    Halt::Outside { actor: actor.to_owned(), reason: reason.as_str().to_owned() }
+}
+
+/// The refusal that a truncated cast is answered with, with what else its reader should know.
+pub(crate) fn reply_of(
+    reason: TruncationReason,
+    failing: Option<&Failing>,
+    wards: &Wards,
+    crystal: &str,
+    data: &Value,
+) -> Refusal {
+    match (reason, failing) {
+        (TruncationReason::CrystalError | TruncationReason::LoopDetected, Some(failing)) => {
+            failing.refusal(crystal, data)
+        }
+        (TruncationReason::LoopDetected, None) => {
+            let repeats = wards.loop_detected.map_or(0, |loops| loops.repeats);
+            codes::loop_detected("repeat", repeats).data(data).into()
+        }
+        (TruncationReason::CrystalError, None) => codes::unreachable(crystal, "it did not answer").data(data).into(),
+        (
+            TruncationReason::MaxTurns
+            | TruncationReason::Timeout
+            | TruncationReason::MaxTokens
+            | TruncationReason::MaxCost
+            | TruncationReason::ParentTerminated
+            | TruncationReason::Cancelled,
+            _,
+        ) => match halt_of(reason, wards) {
+            Halt::Ward { ward, limit } => codes::ward_reached(ward, limit).data(data).into(),
+            Halt::Outside { actor, reason } => codes::ended_from_outside(actor, reason).data(data).into(),
+        },
+    }
+}

@@ -1,0 +1,173 @@
+//! One utterance with all it causes, while it is being acted out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
+use cantrip_loom::{CallId, GateRecord, Output, ReplyMark, Settlement, Usage, Utterance, Work as Working};
+use serde_json::{Value, json};
+
+/// A group whose last turn is open.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The turn that holds the utterance.
+    pub holder: TurnId,
+    /// The open one.
+    pub turn: TurnId,
+    pub sequence: u64,
+    pub said: Arc<Utterance>,
+    pub usage: Usage,
+    /// Since the request, or the seal.
+    pub since: Instant,
+    /// The last reading of the clock that is on record: what a program that starts now sees.
+    pub clock: Timestamp,
+    /// The call of the utterance that is being worked at.
+    pub cursor: usize,
+    /// The number that the call at `cursor`, or the next call of its program, has.
+    pub number: u32,
+    /// What calls that were never started asked for, where their utterance does not say it.
+    pub spelled: BTreeMap<u32, Spelled>,
+    /// Every call that has begun, by its number.
+    pub calls: BTreeMap<u32, Call>,
+    /// Settled or delegated in the open turn.
+    pub records: Vec<GateRecord>,
+    pub outputs: Vec<Output>,
+    pub program: Option<Program>,
+    /// The accepted answer.
+    pub done: Option<Value>,
+    /// What loop detection looks at, over all turns of the group.
+    pub deeds: Vec<Value>,
+    /// Whether any of it counts there.
+    pub polled: bool,
+}
+
+/// What a call asks for, in its own words.
+#[derive(Debug, Clone)]
+pub(super) struct Spelled {
+    pub gate: String,
+    pub args: Value,
+    pub tool_call_id: Option<String>,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub gate: String,
+    pub args: Value,
+    pub tool_call_id: Option<String>,
+    pub state: CallState,
+}
+
+#[derive(Debug)]
+pub(super) enum CallState {
+    /// Its start is recorded. `fresh`: by this machine, and it has not been handed out yet or has not come back.
+    Started {
+        work: Working,
+        key: Option<String>,
+        fresh: bool,
+    },
+    Settled {
+        reply: ReplyMark,
+        result: Value,
+        clock: Option<Timestamp>,
+    },
+}
+
+/// A program of the utterance.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub source: String,
+    pub tool_call_id: String,
+    pub clock: Timestamp,
+    pub state: ProgramState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ProgramState {
+    Runs,
+    /// In a call of this number.
+    Waits(u32),
+    /// An answer is on its way; nothing of it runs.
+    Stopping,
+}
+
+impl Group {
+    pub(super) fn new(
+        holder: TurnId,
+        sequence: u64,
+        said: Arc<Utterance>,
+        usage: Usage,
+        since: Instant,
+        clock: Timestamp,
+    ) -> Self {
+        Self {
+            holder,
+            turn: holder,
+            sequence,
+            said,
+            usage,
+            since,
+            clock,
+            cursor: 0,
+            number: 1,
+            spelled: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            records: Vec::new(),
+            outputs: Vec::new(),
+            program: None,
+            done: None,
+            deeds: Vec::new(),
+            polled: false,
+        }
+    }
+
+    pub(super) fn call_id(&self, number: u32) -> CallId {
+        CallId::of_turn(self.holder, number)
+    }
+
+    pub(super) fn settled(&self, number: u32) -> bool {
+        match self.calls.get(&number) {
+            Some(Call { state: CallState::Settled { .. }, .. }) => true,
+            Some(Call { state: CallState::Started { .. }, .. }) | None => false,
+        }
+    }
+
+    /// The calls that were started before this machine, and have not come to an end.
+    pub(super) fn stale(&self, number: u32) -> Option<(&Call, &Working, Option<&String>)> {
+        let call = self.calls.get(&number)?;
+        match &call.state {
+            CallState::Started { work, key, fresh: false } => Some((call, work, key.as_ref())),
+            CallState::Started { fresh: true, .. } | CallState::Settled { .. } => None,
+        }
+    }
+
+    /// The first call that was started before this machine and has not come to an end.
+    pub(super) fn first_stale(&self) -> Option<u32> {
+        self.calls.keys().copied().find(|number| self.stale(*number).is_some())
+    }
+
+    /// What loop detection compares; none for a group that only polled.
+    pub(super) fn mark(&self) -> Option<cantrip_canon::Hash> {
+        let mark = if self.said.calls.is_empty() {
+            json!({"said": self.said.text().trim()})
+        } else if self.deeds.is_empty() && self.polled {
+            return None;
+        } else {
+            json!({ "deeds": self.deeds })
+        };
+        // What was read from records, or is about to be written to one, has a canonical form.
+        stable_hash(&mark).ok()
+    }
+
+    /// Remembers what a settled call came to, for loop detection.
+    pub(super) fn count(&mut self, record: &GateRecord, polling: bool) {
+        match &record.settlement {
+            Settlement::Settled(settled) if !polling => self.deeds.push(json!({
+                "gate": record.gate, "args": record.args, "type": settled.reply.reply_type,
+                "code": settled.reply.code, "result": settled.result,
+            })),
+            Settlement::Settled(_) => self.polled = true,
+            Settlement::Delegated => {}
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! What does an entity do next?
+//!
+//! One cast of one entity as a pure machine: it takes what happened and gives the next effect. It does no I/O, waits for
+//! nothing and reads no clock, so it is the same code live, on resume, in replay and in simulation. Whatever it decides
+//! becomes a record first, and only [`Machine::apply`] changes what it knows: the records that it drafts pass through it
+//! exactly as those that are read back after a crash. A loop that keeps its state in local variables was rejected: what
+//! it knows is lost with its process, and resuming becomes a second loop.
+
+mod act;
+mod apply;
+mod ask;
+mod effect;
+mod end;
+mod group;
+mod program;
+mod settle;
+mod spawn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
+use cantrip_circle::{Circle, Labels};
+use cantrip_crystal::{Failure, contract};
+use cantrip_loom::{
+    Bodies, Body, Content, End, Environment, Error, Event, Fault, Held, Intent, TruncationReason, Usage,
+};
+use cantrip_reply::{Refusal, codes};
+use serde_json::Value;
+
+pub(crate) use effect::{Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World};
+pub(crate) use end::{halt_of, reply_of};
+pub(crate) use program::{nothing, reading, same, thrown};
+pub(crate) use spawn::Newborn;
+
+use crate::list::{Beginning, View};
+use crate::recipe::Cantrip as Recipe;
+use ask::Asking;
+use group::Group;
+
+/// What does not change during a cast.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub run: RunId,
+    pub entity: EntityId,
+    pub cast: CastId,
+    pub cantrip: Recipe,
+    /// With the gate that reads its context, where it has one.
+    pub circle: Circle,
+    pub medium: Medium,
+    /// A root run waits for its crystal; a child, and a root that was told so, ends.
+    pub parks: bool,
+    pub askable: bool,
+    /// What the cast is about, whoever brought it.
+    pub intent: Content,
+    /// Whether it brought it itself.
+    pub about: Intent,
+    /// Of the first cast of a fork.
+    pub environment: Option<Environment>,
+}
+
+/// What serves the entity's circle.
+#[derive(Clone)]
+pub(crate) struct Medium(pub Arc<dyn cantrip_circle::Medium>);
+
+impl std::fmt::Debug for Medium {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Medium").field(&self.0.kind()).finish()
+    }
+}
+
+impl Facts {
+    pub(crate) fn crystal(&self) -> &str {
+        &self.cantrip.record().crystal
+    }
+}
+
+/// Where the entity stands when the cast begins.
+#[derive(Debug)]
+pub(crate) struct Past {
+    pub view: View,
+    /// What the next turn hangs from.
+    pub parent: Option<TurnId>,
+    /// The last turn of its own, or of what it branched off from; none before the first.
+    pub own: Option<TurnId>,
+    /// Of the last turn.
+    pub sequence: u64,
+    pub touched: Labels,
+}
+
+/// Why a cast ends without its entity's will, in a form that can still be told.
+#[derive(Debug, Clone)]
+pub(crate) enum Failing {
+    Crystal(Failure, u32),
+    Breach(contract::Breach),
+    /// No call came after so many prompts.
+    CallMissing(u32),
+    /// The list itself is at fault.
+    Unpaired(String),
+    /// As a record tells it.
+    Recorded(Fault),
+}
+
+impl Failing {
+    /// The refusal, with what else its reader should know.
+    pub(crate) fn refusal(&self, crystal: &str, data: &Value) -> Refusal {
+        match self {
+            Self::Crystal(failure, attempts) => failure.filled(*attempts).data(data).into(),
+            Self::Breach(breach) => breach.filled().data(data).into(),
+            Self::CallMissing(prompts) => contract::call_never_came(*prompts).data(data).into(),
+            Self::Unpaired(rule) => codes::crystal_rejected(crystal, rule.as_str()).data(data).into(),
+            Self::Recorded(fault) => recorded(fault),
+        }
+    }
+}
+
+/// A fault of a record as a refusal again: its code, with its words in place of fields that were not kept.
+fn recorded(fault: &Fault) -> Refusal {
+    let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
+    let fields = known.map(|code| {
+        let fields = code.row().fields.iter();
+        fields.map(|field| ((*field).to_owned(), fault.message.clone().into())).collect::<serde_json::Map<_, _>>()
+    });
+    match fields.map(|fields| Refusal::dynamic(&fault.mark.code, fields)) {
+        Some(Ok(refusal)) => refusal,
+        Some(Err(_)) | None => codes::crash().into(),
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// An answer is needed, or on its way.
+    Asking(Asking),
+    Acting(Box<Group>),
+    Ended,
+}
+
+/// A person's decision about a call.
+#[derive(Debug, Clone)]
+struct Approval {
+    id: String,
+    decided: Option<Decided>,
+}
+
+#[derive(Debug, Clone)]
+enum Decided {
+    Approved,
+    Refused { actor: String, reason: String },
+}
+
+/// One cast of one entity.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    facts: Arc<Facts>,
+    view: View,
+    phase: Phase,
+    /// What the next turn hangs from, and the number of the last one.
+    parent: Option<TurnId>,
+    sequence: u64,
+    /// The last closed turn of this cast.
+    leaf: Option<TurnId>,
+    /// The last one before it.
+    own: Option<TurnId>,
+    turns: u64,
+    utterances: u64,
+    /// Of all attempts that reported it.
+    usage: Usage,
+    /// Of its whole subtree.
+    tokens: u64,
+    touched: Labels,
+    /// Of the groups of this cast, for loop detection; none resets.
+    marks: Vec<Option<cantrip_canon::Hash>>,
+    deeds: Vec<crate::list::Deed>,
+    last_said: Option<String>,
+    approvals: std::collections::BTreeMap<cantrip_loom::CallId, Approval>,
+    halt: Option<TruncationReason>,
+    failing: Option<Failing>,
+    /// Drafted, applied, not yet asked to be appended.
+    pending: Vec<(Timestamp, Event)>,
+    bodies: Vec<Body>,
+    ready: Option<Effect>,
+    end: Option<End>,
+    answer: Option<serde_json::Value>,
+    /// What the program that waits asks for.
+    called: Option<cantrip_circle::medium::ProgramCall>,
+    /// Children of the delegation that is about to settle.
+    grown: Vec<Grown>,
+    /// What the verifier thought of the answer.
+    score: Option<f64>,
+}
+
+impl Machine {
+    /// A cast that begins. Of one that began before, the records that followed are applied next.
+    pub(crate) fn new(facts: Arc<Facts>, past: Past) -> Self {
+        let mut view = past.view;
+        view.begin(Beginning {
+            cast: facts.cast,
+            intent: &facts.about,
+            content: &facts.intent,
+            environment: facts.environment,
+        });
+        Self {
+            facts,
+            view,
+            phase: Phase::Asking(Asking::new(Instant::default())),
+            parent: past.parent,
+            sequence: past.sequence,
+            leaf: None,
+            own: past.own,
+            turns: 0,
+            utterances: 0,
+            usage: Usage::default(),
+            tokens: 0,
+            touched: past.touched,
+            marks: Vec::new(),
+            deeds: Vec::new(),
+            last_said: None,
+            approvals: std::collections::BTreeMap::new(),
+            halt: None,
+            failing: None,
+            pending: Vec::new(),
+            bodies: Vec::new(),
+            ready: None,
+            end: None,
+            answer: None,
+            called: None,
+            grown: Vec::new(),
+            score: None,
+        }
+    }
+
+    /// The cast is cut off from outside. The first reason counts.
+    pub(crate) fn halt(&mut self, reason: TruncationReason) {
+        self.halt.get_or_insert(reason);
+    }
+
+    pub(crate) fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The answer, once the cast terminated with one.
+    pub(crate) fn answer(&self) -> Option<&serde_json::Value> {
+        self.answer.as_ref()
+    }
+
+    pub(crate) fn facts(&self) -> &Arc<Facts> {
+        &self.facts
+    }
+
+    /// The last closed turn of the entity's own, or of what it branched off from: what its variables come from.
+    pub(crate) fn own_leaf(&self) -> Option<TurnId> {
+        self.leaf.or(self.own)
+    }
+
+    pub(crate) fn failing(&self) -> Option<&Failing> {
+        self.failing.as_ref()
+    }
+
+    pub(crate) fn touched(&self) -> &Labels {
+        &self.touched
+    }
+
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Utterances of this cast so far.
+    pub(crate) fn utterances(&self) -> u64 {
+        self.utterances
+    }
+
+    /// Where the entity stands now, for its next cast.
+    pub(crate) fn into_past(self) -> Past {
+        let own = self.own_leaf();
+        Past { view: self.view, parent: self.parent, own, sequence: self.sequence, touched: self.touched }
+    }
+
+    /// What is to be done next. Called again whenever that has been done and told.
+    pub(crate) fn next(&mut self, world: &World<'_>) -> Result<Effect, Error> {
+        loop {
+            if let Some(effect) = self.ready.take() {
+                return Ok(effect);
+            }
+            let effect = match &self.phase {
+                Phase::Asking(_) => self.ask(world)?,
+                Phase::Acting(_) => self.act(world)?,
+                Phase::Ended => Some(Effect::Finish),
+            };
+            if let Some(effect) = effect {
+                return Ok(self.behind_records(effect));
+            }
+        }
+    }
+
+    /// Takes in what happened.
+    pub(crate) fn happened(&mut self, what: Happened, world: &World<'_>) -> Result<(), Error> {
+        match what {
+            Happened::Authorized => self.authorized(),
+            Happened::Reserved(reservations) => self.reserved(&reservations),
+            Happened::Answered(answer) => self.answered(answer, world),
+            Happened::Failed(failure, plan) => self.failed(failure, plan, world),
+            Happened::Interrupted => self.interrupted(world),
+            Happened::Slept => self.slept(),
+            Happened::Worked(worked) => self.worked(worked, world),
+            Happened::Grown(grown) => self.children_grown(grown),
+            Happened::Called(call) => self.program_called(call),
+            Happened::Ran(output) => self.ran(output),
+            Happened::SandboxLost(lost) => self.sandbox_lost(lost, world),
+        }
+    }
+
+    /// The effect, or first the records that have to be durable before it. Records with nothing executed between them
+    /// share one append.
+    fn behind_records(&mut self, effect: Effect) -> Effect {
+        let waits = match &effect {
+            Effect::Authorize(_)
+            | Effect::Reserve(_)
+            | Effect::Append { .. }
+            | Effect::RunProgram(_)
+            | Effect::ResumeProgram { .. }
+            | Effect::CancelProgram => false,
+            Effect::Execute(works) => works.iter().any(|work| match &work.kind {
+                WorkKind::Enter(permit) => !permit.gate().promises().is_pure(),
+                WorkKind::Verify(_) => true,
+                WorkKind::Refuse(_) | WorkKind::Answer(_) => false,
+            }),
+            Effect::Ask(_)
+            | Effect::Sleep(_)
+            | Effect::Spawn(_)
+            | Effect::WaitApproval { .. }
+            | Effect::Park(_)
+            | Effect::Finish => true,
+        };
+        if !waits || self.pending.is_empty() {
+            return effect;
+        }
+        self.ready = Some(effect);
+        Effect::Append { events: std::mem::take(&mut self.pending), bodies: std::mem::take(&mut self.bodies) }
+    }
+
+    /// Drafts a record: it holds from here on, and is durable before anything that follows from it is done.
+    fn draft(&mut self, event: impl Into<Event>, world: &World<'_>) -> Result<(), Error> {
+        let event = event.into();
+        let bodies = std::mem::take(&mut self.bodies);
+        let applied = self.apply_drafted(&event, &Fresh(&bodies), world);
+        self.bodies = bodies;
+        applied?;
+        self.pending.push((world.now.wall, event));
+        Ok(())
+    }
+
+    fn held<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(&mut self, value: T) -> Result<Held<T>, Error> {
+        Held::of(value, &mut self.bodies)
+    }
+
+    fn incoherent(&self, kind: &str, fault: &'static str) -> Error {
+        Error::Incoherent { run: self.facts.run, kind: kind.to_owned(), fault }
+    }
+}
+
+/// The bodies of records that are not durable yet.
+struct Fresh<'a>(&'a [Body]);
+
+impl Bodies for Fresh<'_> {
+    fn body(&self, hash: &cantrip_canon::Hash) -> Result<Arc<[u8]>, Error> {
+        let found = self.0.iter().find(|body| body.hash() == *hash);
+        found.map(|body| Arc::clone(body.bytes())).ok_or(Error::BodyAltered(*hash))
+    }
+}
+
+/// A duration in whole milliseconds, as records keep it.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(cantrip_canon::limits::JSON_INTEGER_MAX)
+}
+
+/// The same, rounded up: what took time is never shown as nothing.
+fn millis_up(duration: Duration) -> u64 {
+    millis(duration.saturating_add(Duration::from_nanos(999_999)))
+}

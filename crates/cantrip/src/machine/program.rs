@@ -1,0 +1,188 @@
+//! A program of the utterance, in mediums where the crystal writes code.
+
+use cantrip_canon::Timestamp;
+use cantrip_circle::Given;
+use cantrip_circle::medium::{Answer, Lost, ProgramCall};
+use cantrip_loom::{Error, Output, ProgramError, ReplyMark};
+use cantrip_reply::{AnyCode, Thrown, codes};
+use serde_json::{Map, Value, json};
+
+use super::act::Asks;
+use super::group::{CallState, Program, ProgramState};
+use super::{Effect, Machine, Starting, World};
+
+impl Machine {
+    pub(super) fn start_program(&mut self, source: String, tool_call_id: String) -> Result<Effect, Error> {
+        let extension = match self.facts.circle.medium() {
+            cantrip_circle::MediumKind::Javascript => "js",
+            cantrip_circle::MediumKind::Python => "py",
+            other @ (cantrip_circle::MediumKind::Conversation
+            | cantrip_circle::MediumKind::Shell
+            | cantrip_circle::MediumKind::Browser
+            | cantrip_circle::MediumKind::Human) => other.as_str(),
+        };
+        let group = self.group()?;
+        let clock = group.clock;
+        let name = format!("turn-{}.{extension}", group.sequence);
+        group.program = Some(Program { source: source.clone(), tool_call_id, clock, state: ProgramState::Runs });
+        Ok(Effect::RunProgram(Starting { name, source, clock }))
+    }
+
+    /// The program called a gate: it takes the same road as any call.
+    pub(super) fn program_called(&mut self, call: ProgramCall) -> Result<(), Error> {
+        let group = self.group()?;
+        let number = group.number;
+        group.number += 1;
+        if let Some(program) = &mut group.program {
+            program.state = ProgramState::Waits(number);
+        }
+        self.called = Some(call);
+        Ok(())
+    }
+
+    pub(super) fn program(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let fault = self.incoherent("started", "its program runs");
+        let halted = self.halt.is_some();
+        let group = self.group()?;
+        let number = match group.program.as_ref().map(|program| program.state.clone()) {
+            Some(ProgramState::Waits(number)) => number,
+            Some(ProgramState::Runs | ProgramState::Stopping) | None => return Err(fault),
+        };
+        if group.settled(number) {
+            return self.answer_program(number).map(Some);
+        }
+        if group.stale(number).is_some() {
+            return match self.group()?.stale(number).map(|(_, work, _)| work.clone()) {
+                Some(cantrip_loom::Work::Delegation { .. }) => self.resumed(number, world).map(Some),
+                Some(cantrip_loom::Work::Gate | cantrip_loom::Work::Verifier) | None => {
+                    Ok(Some(Effect::Execute(vec![self.resumed_work(number)?])))
+                }
+            };
+        }
+        if halted {
+            return self.stop_program(Effect::CancelProgram).map(Some);
+        }
+        let Some(call) = self.called.clone() else { return Err(fault) };
+        let tool_call_id = self.group()?.program.as_ref().map(|program| program.tool_call_id.clone());
+        let asks = Asks { number, gate: call.gate, given: Given::Code(call.arguments), tool_call_id, spelled: true };
+        let touched = self.touched.clone();
+        let examined = self.examine(&asks, &touched);
+        self.alone(asks, examined, world).map(Some)
+    }
+
+    fn stop_program(&mut self, effect: Effect) -> Result<Effect, Error> {
+        if let Some(program) = &mut self.group()?.program {
+            program.state = ProgramState::Stopping;
+        }
+        Ok(effect)
+    }
+
+    /// The recorded answer, whether it was settled just now or before a crash.
+    fn answer_program(&mut self, number: u32) -> Result<Effect, Error> {
+        let called = self.called.clone();
+        let group = self.group()?;
+        let sequence = group.sequence;
+        let Some(call) = group.calls.get(&number) else {
+            return Err(self.incoherent("settled", "it is not there"));
+        };
+        let CallState::Settled { reply, result, clock } = &call.state else {
+            return Err(self.incoherent("settled", "it is not settled"));
+        };
+        let asked = called.map(|called| {
+            let gate = if called.gate == "submit_answer" { "done".to_owned() } else { called.gate };
+            (gate, Value::Object(called.arguments.unwrap_or_default()))
+        });
+        let recorded = (call.gate.clone(), call.args.clone());
+        let same = asked.is_none_or(|(gate, args)| {
+            cantrip_circle::gate::canonical_name(&gate) == recorded.0 && same(&args, &recorded.1)
+        });
+        let clock = clock.unwrap_or(group.clock);
+        let (reply, result) = (reply.clone(), result.clone());
+        let done = recorded.0 == "done" && reply.is_success();
+        if !same {
+            let group = self.group()?;
+            group
+                .outputs
+                .push(Output { environment_lost: Some(format!("replay differs at turn {sequence}")), ..nothing(None) });
+            return self.stop_program(Effect::CancelProgram);
+        }
+        if done {
+            return self.stop_program(Effect::ResumeProgram { answer: Answer::Stop, clock });
+        }
+        if let Some(program) = &mut self.group()?.program {
+            program.state = ProgramState::Runs;
+        }
+        let answer = if reply.is_success() { Answer::Value(result) } else { Answer::Throw(thrown(&reply, &result)) };
+        Ok(Effect::ResumeProgram { answer, clock })
+    }
+
+    /// The program ended.
+    pub(super) fn ran(&mut self, mut output: Output) -> Result<(), Error> {
+        self.called = None;
+        let group = self.group()?;
+        let lost = group.outputs.pop_if(|output| output.environment_lost.is_some() && output.tool_call_id.is_none());
+        if let Some(program) = group.program.take() {
+            group.deeds.push(json!({"program": program.source, "value": output.value, "console": output.console,
+                "error": output.error.as_ref().map(|error| (&error.name, &error.message))}));
+            output.tool_call_id = Some(program.tool_call_id);
+            output.clock_ms = u64::try_from(program.clock.unix_millis()).ok();
+        }
+        if let Some(lost) = lost {
+            output.environment_lost = lost.environment_lost;
+        }
+        group.outputs.push(output);
+        group.cursor = if group.done.is_some() { group.said.calls.len() } else { group.cursor + 1 };
+        Ok(())
+    }
+
+    pub(super) fn sandbox_lost(&mut self, lost: Lost, world: &World<'_>) -> Result<(), Error> {
+        let refusal = match lost {
+            Lost::Overloaded => codes::overloaded(lost.to_string()).into(),
+            Lost::Stopped => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
+        };
+        let fault = world.words.fault(refusal);
+        let message = format!("{}: {}", fault.mark.code, fault.message);
+        let error = ProgramError { name: "Error".to_owned(), message, line: None, column: None };
+        self.ran(Output { error: Some(error), rolled_back: true, ..nothing(None) })
+    }
+}
+
+/// An output that says nothing.
+pub(crate) fn nothing(tool_call_id: Option<String>) -> Output {
+    Output {
+        tool_call_id,
+        clock_ms: None,
+        console: Vec::new(),
+        value: None,
+        error: None,
+        cut: 0,
+        limit: None,
+        rolled_back: false,
+        environment_lost: None,
+    }
+}
+
+/// What code sees of a refusal: what its record keeps, so that it sees the same whenever it is run.
+pub(crate) fn thrown(reply: &ReplyMark, text: &Value) -> Thrown {
+    let code: AnyCode = reply.known().unwrap_or(codes::CRASH.any());
+    Thrown {
+        message: text.as_str().map_or_else(|| text.to_string(), str::to_owned),
+        reply_type: reply.reply_type,
+        code,
+        retry: code.advice().unwrap_or(cantrip_reply::Advice::Stop),
+        data: Map::new(),
+    }
+}
+
+/// Equal as canonical JSON.
+pub(crate) fn same(one: &Value, other: &Value) -> bool {
+    match (cantrip_canon::json::canonical(one), cantrip_canon::json::canonical(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        (Ok(_), Err(_)) | (Err(_), Ok(_) | Err(_)) => one == other,
+    }
+}
+
+/// A reading of the clock that a record keeps.
+pub(crate) fn reading(ms: Option<u64>) -> Option<Timestamp> {
+    ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_unix_millis(ms).ok())
+}

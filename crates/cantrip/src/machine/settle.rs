@@ -1,0 +1,119 @@
+//! What calls came to, on its way into the record.
+
+use cantrip_loom::{Asked, CallSettled, Child, Error, Held, ReplyMark, Work as Working};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Value, json};
+
+use super::group::CallState;
+use super::{Effect, Grown, Machine, WorkKind, Worked, World};
+
+impl Machine {
+    /// Calls have their replies; in the order in which they were asked for, whichever ended first.
+    pub(super) fn worked(&mut self, worked: Vec<Worked>, world: &World<'_>) -> Result<(), Error> {
+        for worked in worked {
+            let Worked { number, reply, result, duration_ms, changes, bodies, cost, clock, score } = worked;
+            self.bodies.extend(bodies);
+            let spelled = self.group()?.spelled.remove(&number);
+            let asked = match spelled {
+                Some(spelled) => Some(Asked {
+                    gate: spelled.gate,
+                    args: Held::of(spelled.args, &mut self.bodies)?,
+                    tool_call_id: spelled.tool_call_id,
+                }),
+                None => None,
+            };
+            let gate = match &asked {
+                Some(asked) => Some(asked.gate.clone()),
+                None => self.gate_of(number)?,
+            };
+            let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.promises().ephemeral));
+            let grown = std::mem::take(&mut self.grown);
+            for child in &grown {
+                self.touched.take(&child.touched);
+                self.tokens = self.tokens.saturating_add(child.tokens);
+            }
+            let settled = CallSettled {
+                call_id: self.group()?.call_id(number),
+                reply,
+                result: self.held(result)?,
+                duration_ms,
+                asked,
+                ephemeral: ephemeral.unwrap_or(false),
+                children: grown
+                    .into_iter()
+                    .map(|child| Child { entity_id: child.entity, reply: child.reply })
+                    .collect(),
+                changes,
+                clock_ms: u64::try_from(clock.unix_millis()).ok(),
+                cost,
+                decision: None,
+                attempt: None,
+                usage: None,
+            };
+            self.draft(settled, world)?;
+            self.score = score.or(self.score);
+        }
+        Ok(())
+    }
+
+    fn gate_of(&mut self, number: u32) -> Result<Option<String>, Error> {
+        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
+        let group = self.group()?;
+        let started = group.calls.get(&number).map(|call| call.gate.clone());
+        Ok(started.or_else(|| group.said.calls.get(place).map(|call| call.gate.clone())))
+    }
+
+    /// All children of the delegation have ended: that is its answer.
+    pub(super) fn children_grown(&mut self, grown: Vec<Grown>) -> Result<(), Error> {
+        let halted = self.halt;
+        let wards = self.facts.circle.wards().clone();
+        let fault = self.incoherent("settled", "no delegation is under way");
+        let found = self.group()?.calls.iter().find_map(|(number, call)| match &call.state {
+            CallState::Started { work: Working::Delegation { .. }, .. } => {
+                Some((*number, call.gate.clone(), call.tool_call_id.clone()))
+            }
+            CallState::Started { work: Working::Gate | Working::Verifier, .. } | CallState::Settled { .. } => None,
+        });
+        let (number, gate, tool_call_id) = found.ok_or(fault)?;
+        let cut_off = grown.iter().any(|child| child.answer.is_err());
+        let kind = match halted {
+            Some(reason) if cut_off => WorkKind::Refuse(super::halt_of(reason, &wards).refusal()),
+            Some(_) | None if gate == "call_agent_batch" => {
+                let answers: Vec<Value> = grown.iter().map(element).collect();
+                WorkKind::Answer(codes::gate_ok(gate.as_str()).value(answers))
+            }
+            Some(_) | None => match grown.first() {
+                Some(Grown { answer: Ok(value), .. }) => {
+                    WorkKind::Answer(codes::gate_ok(gate.as_str()).value(value.clone()))
+                }
+                Some(child @ Grown { answer: Err((reason, _)), .. }) => {
+                    WorkKind::Refuse(child_failed(child, reason.as_str()))
+                }
+                None => WorkKind::Refuse(codes::outcome_unknown(gate.as_str()).into()),
+            },
+        };
+        let work = self.work(number, &gate, tool_call_id, kind)?;
+        self.grown = grown;
+        self.ready = Some(Effect::Execute(vec![work]));
+        Ok(())
+    }
+}
+
+fn child_failed(child: &Grown, reason: &str) -> Refusal {
+    let ReplyMark { reply_type, code } = &child.reply;
+    let data = json!({"child": {"type": reply_type, "code": code}});
+    codes::child_failed(child.entity.to_string(), reason).data(data).into()
+}
+
+/// One element of a batch's answer.
+fn element(child: &Grown) -> Value {
+    match &child.answer {
+        Ok(value) => value.clone(),
+        Err((reason, fault)) => {
+            let message = fault.as_ref().map_or_else(|| reason.as_str().to_owned(), |fault| fault.message.clone());
+            let code = codes::CHILD_FAILED.any();
+            let message = format!("child {} failed: {}: {message}", child.entity, reason.as_str());
+            json!({"error": {"type": code.reply_type(), "code": code, "message": message}})
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Going on: a run that lost its owner, an entity that another process made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::{CastId, EntityId, Hash, RunId, Timestamp, TurnId};
+use cantrip_circle::{Circle, Labels};
+use cantrip_loom::{
+    BodyRef, Caller, Closing, EntityView, Epoch, Error, Event, Intent, Journal, Loom, Origin, Outcome, Record,
+    RunState, RunView, Seq, Turn, render,
+};
+use cantrip_reply::{Call, Guarded, Refusal, codes};
+use futures_util::TryStreamExt;
+use serde_json::{Value, json};
+
+use crate::driver::{Environs, Loaded, Log, Runtime, store_refusal};
+use crate::entity::{Entity, frame, nothing_yet};
+use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
+use crate::limits::LEASE_MS;
+use crate::list::View;
+use crate::machine::{Past, reply_of};
+use crate::recipe::Cantrip;
+
+/// Why something cannot be gone on with.
+pub(crate) enum Unable {
+    Store(Error),
+    Refused(Refusal),
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Refusal> for Unable {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Unable {
+    pub(crate) fn refusal(self) -> Refusal {
+        match self {
+            Self::Store(error) => store_refusal(&error),
+            Self::Refused(refusal) => refusal,
+        }
+    }
+}
+
+impl Runtime {
+    /// Goes on with a run from its journal: one whose owner is gone, that waits, or that failed. Nothing that is on
+    /// record is asked for or executed again. Of a run that has ended, its outcome is read.
+    ///
+    /// The cantrip is the one it was cast with: gates and crystals cannot be read back from a loom.
+    pub async fn resume(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
+        self.resume_with(cantrip, run, &Cancel::new()).await
+    }
+
+    /// The same, and `cancel` ends it.
+    pub async fn resume_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
+        match self.taken_over(cantrip, run, cancel).await {
+            Ok(Resumed::Goes(episode)) => episode.cast("resume", |_| {}).await,
+            Ok(Resumed::Over(outcome)) => self.read_back(cantrip, run, *outcome).await,
+            Err(unable) => self.refused("resume", unable.refusal()).await,
+        }
+    }
+
+    async fn read_back(&self, cantrip: &Cantrip, run: RunId, outcome: Outcome) -> CastReply {
+        let data = json!({"entity_id": outcome.entity_id, "run_id": run, "leaf": outcome.leaf, "turns": outcome.turns});
+        let call = Call::surface("resume").run(run);
+        let guarded = match &outcome.ending {
+            cantrip_loom::Ending::Terminated { result, .. } => {
+                let filled =
+                    codes::terminated(outcome.entity_id.to_string()).data(data).data(json!({"answer": result}));
+                self.guard().call(call, |rb| async { rb.success(filled) }).await
+            }
+            cantrip_loom::Ending::Truncated { reason, error, .. } => {
+                let failing = error.clone().map(crate::machine::Failing::Recorded);
+                let crystal = &cantrip.record().crystal;
+                let refusal = reply_of(*reason, failing.as_ref(), cantrip.wards(), crystal, &data);
+                self.guard().call(call, |rb| async { rb.refuse(refusal) }).await
+            }
+        };
+        CastReply { guarded, entity: Some(outcome.entity_id), outcome: Some(outcome), run: Some(run) }
+    }
+
+    async fn taken_over(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> Result<Resumed, Unable> {
+        let view: RunView = self.loom().run(run).await?;
+        let Some(entity) = view.entity_id else {
+            return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
+        };
+        let made = self.loom().entity(entity).await?;
+        belongs(cantrip, &made)?;
+        match view.state {
+            RunState::Terminated | RunState::Truncated => {
+                let casts = self.loom().casts(entity).await?;
+                let of_run = casts.into_iter().rev().find(|cast| cast.run_id == run);
+                return match of_run.and_then(|cast| cast.outcome) {
+                    Some(outcome) => Ok(Resumed::Over(Box::new(outcome))),
+                    None => {
+                        let state = "ended without a cast";
+                        Err(Refusal::from(codes::wrong_state("run", run.to_string(), state, "resume", "a cast")).into())
+                    }
+                };
+            }
+            RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
+        }
+        let now = self.now().wall;
+        let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
+        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+        let mut logs = logs(&records)?;
+        let bodies = self.loaded(&logs).await?;
+        let log = logs.entry(entity).or_default();
+        let Some(cast) = log.cast.clone() else {
+            return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
+        };
+        let first = log.events.iter().find_map(|(_, event)| match event {
+            Event::Opened(opened) => Some(opened.parent_id),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => None,
+        });
+        let before = match first {
+            Some(parent) => parent,
+            None => made.leaf.or(branched(&made)),
+        };
+        let past = self.past_at(cantrip, &made, before).await?;
+        let intent = self.loom().cast(cast.cast_id).await?.intent;
+        let (seed, context) = self.individual(&made).await?;
+        let environment = match (&made.entity.origin, made.casts.first() == Some(&cast.cast_id)) {
+            (Origin::Fork(fork), true) => Some(fork.environment),
+            (Origin::Fork(_) | Origin::Root | Origin::Child { .. }, _) => None,
+        };
+        Ok(Resumed::Goes(Box::new(Episode {
+            runtime: self.clone(),
+            cantrip: cantrip.clone(),
+            run,
+            loom: view.loom_id,
+            entity,
+            cast: cast.cast_id,
+            intent,
+            about: cast.intent,
+            environment,
+            seed,
+            context,
+            past,
+            environs: Environs::default(),
+            cancel: cancel.clone(),
+            start: Start::TakesOver { lease, logs, bodies },
+        })))
+    }
+
+    /// What only this entity has: where its chance begins, and its context.
+    pub(crate) async fn individual(&self, made: &EntityView) -> Result<(u64, Option<Arc<Value>>), Unable> {
+        let seed = u64::from_str_radix(&made.entity.seed, 16).unwrap_or(0);
+        let Some(held) = &made.entity.context else { return Ok((seed, None)) };
+        let mut loaded = Loaded::default();
+        if let Some(reference) = held.reference() {
+            self.load(reference.hash, &mut loaded).await?;
+        }
+        Ok((seed, Some(Arc::new(held.load(&loaded)?))))
+    }
+
+    async fn load(&self, hash: Hash, into: &mut Loaded) -> Result<(), Error> {
+        if let std::collections::hash_map::Entry::Vacant(free) = into.0.entry(hash) {
+            free.insert(Arc::clone(self.loom().body(hash).await?.bytes()));
+        }
+        Ok(())
+    }
+
+    async fn loaded(&self, logs: &HashMap<EntityId, Log>) -> Result<Loaded, Error> {
+        let mut loaded = Loaded::default();
+        for (_, event) in logs.values().flat_map(|log| &log.events) {
+            for reference in named(event) {
+                self.load(reference.hash, &mut loaded).await?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Where an entity stands behind turn `at`: none is before its first.
+    pub(crate) async fn past_at(
+        &self,
+        cantrip: &Cantrip,
+        made: &EntityView,
+        at: Option<TurnId>,
+    ) -> Result<Past, Unable> {
+        let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
+        let Some(at) = at else {
+            return Ok(Past { touched: labels, ..nothing_yet(cantrip) });
+        };
+        let thread = self.loom().thread(at).await?;
+        let view = View::of(frame(cantrip), &thread).map_err(|_| Error::Incoherent {
+            run: made.run_id,
+            kind: "turn".to_owned(),
+            fault: "its path cannot be told as a list",
+        })?;
+        let own = render::own_turns(&thread);
+        let touched = labels.with(&touched(cantrip.circle(), own));
+        let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
+        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched })
+    }
+
+    /// Takes up an entity that was summoned before, perhaps by another process.
+    pub async fn entity(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Guarded> {
+        match self.taken_up(cantrip, id).await {
+            Ok(entity) => Ok(entity),
+            Err(unable) => {
+                let refusal = unable.refusal();
+                Err(self.guard().call(Call::surface("entity"), |rb| async { rb.refuse(refusal) }).await)
+            }
+        }
+    }
+
+    pub(crate) async fn taken_up(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Unable> {
+        let made = self.loom().entity(id).await?;
+        belongs(cantrip, &made)?;
+        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made))).await?;
+        let (seed, context) = self.individual(&made).await?;
+        let kept = Kept { past, environs: Environs::default() };
+        Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
+    }
+}
+
+enum Resumed {
+    Goes(Box<Episode>),
+    Over(Box<Outcome>),
+}
+
+fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
+    if made.entity.cantrip_id == cantrip.id() {
+        return Ok(());
+    }
+    let fault =
+        format!("{} was cast from {}, not from {}", made.entity.entity_id, made.entity.cantrip_id, cantrip.id());
+    Err(codes::contract_invalid(fault).into())
+}
+
+fn branched(made: &EntityView) -> Option<TurnId> {
+    match made.entity.origin {
+        Origin::Fork(fork) => Some(fork.turn),
+        Origin::Root | Origin::Child { .. } => None,
+    }
+}
+
+/// The labels that these turns touched: of every gate that was entered.
+fn touched(circle: &Circle, turns: &[Turn]) -> Labels {
+    let records = turns.iter().flat_map(|turn| &turn.gate_calls);
+    records.fold(Labels::none(), |labels, record| match circle.gate(&record.gate) {
+        Some(gate) => labels.with(&gate.promises().labels),
+        None => labels,
+    })
+}
+
+/// The records of a run, by the entity they speak of.
+fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
+    let mut logs: HashMap<EntityId, Log> = HashMap::new();
+    let mut casts: HashMap<CastId, EntityId> = HashMap::new();
+    let mut turns: HashMap<TurnId, EntityId> = HashMap::new();
+    let mut last: HashMap<EntityId, (Timestamp, Epoch, bool)> = HashMap::new();
+    for record in records {
+        let event = record.event()?;
+        let of_turn = |turn: &TurnId| turns.get(turn).copied();
+        let of_call = |caller: Caller| match caller {
+            Caller::Turn(turn) => turns.get(&turn).copied(),
+            Caller::Fold(_) => None,
+        };
+        let entity = match &event {
+            Event::Root(_) | Event::Failed(_) => None,
+            Event::Entity(entity) => Some(entity.entity_id),
+            Event::Cast(cast) => Some(cast.entity_id),
+            Event::Attempt(attempt) => casts.get(&attempt.cast_id).copied(),
+            Event::Opened(opened) => casts.get(&opened.cast_id).copied(),
+            Event::Started(started) => of_call(started.call_id.caller()),
+            Event::Settled(settled) => of_call(settled.call_id.caller()),
+            Event::Turn(closed) => of_turn(&closed.turn_id),
+            Event::Fold(fold) => Some(fold.entity_id),
+            Event::Parked(parked) => casts.get(&parked.cast_id).copied(),
+            Event::End(end) => casts.get(&end.cast_id).copied(),
+            Event::Reward(reward) => of_turn(&reward.turn_id),
+            Event::Other { payload, .. } => {
+                let cast = payload.get("cast_id").and_then(Value::as_str).and_then(|cast| cast.parse().ok());
+                cast.and_then(|cast: CastId| casts.get(&cast).copied())
+            }
+        };
+        // A decision is written by whoever decides, and names only the approval.
+        let everyone = matches!(&event, Event::Other { kind, .. } if kind == "approval.decided");
+        if everyone {
+            for log in logs.values_mut() {
+                log.events.push((record.at, event.clone()));
+            }
+            continue;
+        }
+        let Some(entity) = entity else { continue };
+        let log = logs.entry(entity).or_default();
+        if let Some((at, epoch, waits)) = last.get(&entity)
+            && *epoch == record.epoch
+            && !waits
+        {
+            let gap = record.at.unix_millis().saturating_sub(at.unix_millis());
+            log.worked += Duration::from_millis(u64::try_from(gap).unwrap_or(0));
+        }
+        let waits = matches!(&event, Event::Parked(_));
+        last.insert(entity, (record.at, record.epoch, waits));
+        match &event {
+            Event::Entity(made) => log.entity = Some(made.clone()),
+            Event::Cast(cast) => {
+                casts.insert(cast.cast_id, entity);
+                log.cast = Some(cast.clone());
+            }
+            Event::Attempt(attempt) => {
+                if let Caller::Turn(turn) = attempt.call_id.caller() {
+                    turns.insert(turn, entity);
+                }
+            }
+            Event::Opened(opened) => {
+                turns.insert(opened.turn_id, entity);
+            }
+            Event::Turn(closed) => match &closed.closing {
+                Closing::Sealed { next, .. } => {
+                    turns.insert(*next, entity);
+                }
+                Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {}
+            },
+            Event::Root(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+        log.events.push((record.at, event));
+    }
+    Ok(logs)
+}
+
+/// The bodies that a machine reads of a record.
+fn named(event: &Event) -> Vec<BodyRef> {
+    match event {
+        Event::Cast(cast) => match &cast.intent {
+            Intent::New(held) => held.reference().into_iter().collect(),
+            Intent::Of(_) => Vec::new(),
+        },
+        Event::Opened(opened) => opened.utterance.reference().into_iter().collect(),
+        Event::Started(started) => {
+            started.asked.as_ref().and_then(|asked| asked.args.reference()).into_iter().collect()
+        }
+        Event::Settled(settled) => {
+            let asked = settled.asked.as_ref().and_then(|asked| asked.args.reference());
+            settled.result.reference().into_iter().chain(asked).collect()
+        }
+        Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
+        Event::Fold(fold) => fold.text.reference().into_iter().collect(),
+        Event::End(end) => match &end.ending {
+            cantrip_loom::Ending::Terminated { result, .. } => result.reference().into_iter().collect(),
+            cantrip_loom::Ending::Truncated { .. } => Vec::new(),
+        },
+        Event::Root(_)
+        | Event::Entity(_)
+        | Event::Attempt(_)
+        | Event::Parked(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => Vec::new(),
+    }
+}

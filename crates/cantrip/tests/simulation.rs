@@ -1,0 +1,263 @@
+//! A process that dies between any two appends: from a seed, casts with gates, children and batches, each stopped after
+//! every number of appends and taken up by a new owner.
+//!
+//! Whatever the place, the run comes to the same end: each turn once, each call that changes something at most once, no
+//! child twice. A gate whose call was cut off between its start and its end is `outcome unknown`; such a run may say
+//! something else, so its calls are counted and its result is not compared.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cantrip::{Cantrip, Casting};
+use cantrip_canon::{CastId, EntityId, Entropy, Hash, LoomId, RunId, SeededEntropy, Timestamp, TurnId};
+use cantrip_circle::gate::builtin;
+use cantrip_crystal::{Answer as Said, Crystal, Failure, Request, Response, Script, Scripted, Sink};
+use cantrip_loom::{
+    Answer, AnyLoom, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Memory, Message, Named,
+    Owner, Page, Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+};
+use futures_util::Stream;
+use serde_json::{Value, json};
+use support::{Count, counting, house_of, woven};
+
+/// A store that stops taking steps after some number of them, as if the process had died there.
+#[derive(Clone)]
+struct Dying {
+    store: AnyLoom,
+    /// Steps it still takes.
+    left: Arc<AtomicU64>,
+    taken: Arc<AtomicU64>,
+}
+
+impl Dying {
+    fn after(store: AnyLoom, steps: u64) -> Self {
+        Self { store, left: Arc::new(AtomicU64::new(steps)), taken: Arc::default() }
+    }
+}
+
+impl Journal for Dying {
+    async fn append(&self, step: Step) -> Result<Answer, Error> {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_err() {
+            return Err(Error::Stopped);
+        }
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        self.store.append(step).await
+    }
+    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.store.acquire(run, owner, now, lasts).await
+    }
+    async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.store.renew(lease, now, lasts).await
+    }
+    async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        self.store.release(lease).await
+    }
+    async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
+        self.store.holder(run).await
+    }
+    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+        self.store.read(run, after)
+    }
+    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+        self.store.scan()
+    }
+    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+        self.store.grown(run, after).await
+    }
+    async fn body(&self, hash: Hash) -> Result<Body, Error> {
+        self.store.body(hash).await
+    }
+}
+
+macro_rules! passes_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl Loom for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                self.store.$name($($arg),*).await
+            })+
+        }
+    };
+}
+
+passes_on! {
+    looms() -> Vec<LoomId>;
+    roots(loom: LoomId) -> Vec<RootView>;
+    entities(loom: LoomId, page: Page) -> Listed<EntityView>;
+    entity(entity: EntityId) -> EntityView;
+    casts(entity: EntityId) -> Vec<CastView>;
+    cast(cast: CastId) -> CastView;
+    turns(loom: LoomId, page: Page) -> Listed<Turn>;
+    turn(turn: TurnId) -> Turn;
+    path(turn: TurnId) -> Vec<Turn>;
+    thread(leaf: TurnId) -> Thread;
+    leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
+    children(turn: TurnId) -> Vec<TurnId>;
+    rewards(turn: TurnId) -> Vec<RewardView>;
+    folds(turn: TurnId) -> Vec<FoldView>;
+    runs(page: Page) -> Listed<RunView>;
+    run(run: RunId) -> RunView;
+    resolve(prefix: &str) -> Named;
+}
+
+/// Numbers from a seed.
+struct Dice(SeededEntropy);
+
+impl Dice {
+    fn below(&self, most: u64) -> u64 {
+        let mut drawn = [0; 8];
+        self.0.fill(&mut drawn);
+        u64::from_le_bytes(drawn) % most
+    }
+}
+
+/// What a crystal says as a function of how long the list is and of its intent: the same after a crash as before it,
+/// as a model would, and not a tape that has moved on.
+struct Steady {
+    plans: Vec<(String, Vec<Response>)>,
+}
+
+impl Crystal for Steady {
+    fn name(&self) -> &str {
+        "scripted/steady"
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Said, Failure> {
+        let mut users = request.messages.iter().filter_map(|message| match message {
+            Message::User { content } => Some(content.text()),
+            Message::System { .. } | Message::Assistant { .. } | Message::Tool { .. } => None,
+        });
+        let intent = users.next().unwrap_or_default();
+        let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+        let plan = self.plans.iter().find(|(of, _)| *of == intent).map(|(_, plan)| plan.as_slice());
+        let response = plan.and_then(|plan| plan.get(said)).cloned();
+        let tape = Scripted::new("scripted/steady", Script::new(response));
+        tape.ask(request, heard).await
+    }
+}
+
+/// A tree of plans: each intent with what is said to it, turn by turn.
+fn plans(dice: &Dice, calls: &mut u64) -> Vec<(String, Vec<Response>)> {
+    let mut plans = Vec::new();
+    let mut root = Vec::new();
+    for turn in 0..1 + dice.below(3) {
+        let mut said = Response::default();
+        for at in 0..1 + dice.below(3) {
+            let id = format!("c{turn}-{at}");
+            said = match dice.below(5) {
+                0 => said.and_call(id, "echo", json!({"text": turn})),
+                1 | 2 => {
+                    *calls += 1;
+                    said.and_call(id, "count", json!({ "n": *calls }))
+                }
+                3 => {
+                    let intent = format!("child {turn}-{at}");
+                    plans.push((intent.clone(), child(dice, calls)));
+                    said.and_call(id, "call_agent", json!({ "intent": intent }))
+                }
+                _ => {
+                    let intents: Vec<String> =
+                        (0..1 + dice.below(3)).map(|n| format!("batch {turn}-{at}-{n}")).collect();
+                    for intent in &intents {
+                        plans.push((intent.clone(), child(dice, calls)));
+                    }
+                    said.and_call(id, "call_agent_batch", json!({ "requests": intents }))
+                }
+            };
+        }
+        root.push(said);
+    }
+    root.push(Response::call("d", "done", json!({"answer": "root"})));
+    plans.push(("root".to_owned(), root));
+    plans
+}
+
+fn child(dice: &Dice, calls: &mut u64) -> Vec<Response> {
+    let mut said = Vec::new();
+    if dice.below(2) == 0 {
+        *calls += 1;
+        said.push(Response::call("c", "count", json!({ "n": *calls })));
+    }
+    said.push(Response::call("d", "done", json!({"answer": dice.below(100)})));
+    said
+}
+
+fn cantrip(seed: u64, count: &Count) -> (Cantrip, u64) {
+    let dice = Dice(SeededEntropy::new(seed));
+    let mut calls = 0;
+    let crystal = Steady { plans: plans(&dice, &mut calls) };
+    let cantrip = Cantrip::builder()
+        .crystal(crystal)
+        .gate(builtin::done())
+        .gate(builtin::echo())
+        .gate(builtin::call_agent())
+        .gate(builtin::call_agent_batch())
+        .gate(counting("count", count))
+        .ward("max_turns", 20)
+        .build()
+        .unwrap();
+    (cantrip, calls)
+}
+
+/// Lines without regard to the order in which siblings closed.
+fn sorted(woven: &str) -> Vec<String> {
+    let mut lines: Vec<String> = woven.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_killed_between_any_two_appends_comes_to_the_same_end() {
+    for seed in 0..12 {
+        let whole = Count::default();
+        let (spell, calls) = cantrip(seed, &whole);
+        let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+        let runtime = house_of(AnyLoom::new(store.clone()), seed);
+        let cast = runtime.cast(&spell, Casting::on("root")).await;
+        assert_eq!(cast.answer(), Some(&json!("root")), "seed {seed}: {:?}", cast.reply());
+        assert_eq!(whole.get() as u64, calls, "seed {seed}");
+        let wanted = sorted(&woven(&runtime, spell.loom_id()).await);
+        let steps = store.taken.load(Ordering::SeqCst);
+        for dies_after in 1..steps {
+            let count = Count::default();
+            let (spell, calls) = cantrip(seed, &count);
+            let memory = AnyLoom::new(Memory::new());
+            let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), seed);
+            let died = dying.cast(&spell, Casting::on("root")).await;
+            let place = format!("seed {seed}, dead after {dies_after} of {steps} steps");
+            assert!(died.outcome.is_none(), "{place}: {:?}", died.reply());
+            let before = count.get() as u64;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let heir = house_of(memory, seed + 1_000);
+            let cast = heir.resume(&spell, died.run.unwrap()).await;
+            let found = woven(&heir, spell.loom_id()).await;
+            assert_eq!(cast.answer(), Some(&json!("root")), "{place}: {:?}\n{found}", cast.reply());
+            assert!(count.get() as u64 <= calls, "{place}: a call was made twice\n{found}");
+            assert!(before <= count.get() as u64, "{place}");
+            if !found.contains("MCP-EXEC-E-005") {
+                assert_eq!(sorted(&found), wanted, "{place}");
+                assert_eq!(count.get() as u64, calls, "{place}");
+            }
+            let turns = heir.loom().turns(spell.loom_id(), Page::FIRST).await.unwrap().items;
+            let mut places: Vec<(EntityId, u64)> = turns.iter().map(|turn| (turn.entity_id, turn.sequence)).collect();
+            places.sort();
+            places.dedup();
+            assert_eq!(places.len(), turns.len(), "{place}: a turn was made twice\n{found}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ended_is_only_read() {
+    let count = Count::default();
+    let (spell, calls) = cantrip(3, &count);
+    let runtime = house_of(AnyLoom::new(Memory::new()), 3);
+    let cast = runtime.cast(&spell, Casting::on("root")).await;
+    let again = runtime.resume(&spell, cast.run.unwrap()).await;
+    assert_eq!(again.answer(), cast.answer());
+    assert_eq!(count.get() as u64, calls);
+    assert_eq!(again.reply().data().get("answer"), Some(&Value::from("root")));
+}

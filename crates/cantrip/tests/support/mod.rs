@@ -1,0 +1,218 @@
+//! What the tests of the loop share: a house whose time is the executor's, and a loom as text.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cantrip::{Call, Cantrip, MachineClock, Runtime, recipe};
+use cantrip_canon::{EntityId, IdSource, LoomId};
+use cantrip_circle::gate::{FunctionGate, builtin, gate};
+use cantrip_crystal::{Response, Script, Scripted};
+use cantrip_loom::{AnyLoom, Closing, EndedBy, Journal, Loom, Memory, Page, Settlement, Turn};
+use cantrip_reply::Refusal;
+use serde_json::{Value, json};
+
+/// A house with this store. Ids and times repeat; time is the executor's.
+pub(crate) fn house(store: impl Journal + Loom + 'static) -> Runtime {
+    house_of(AnyLoom::new(store), 7)
+}
+
+pub(crate) fn house_of(loom: AnyLoom, seed: u64) -> Runtime {
+    let start = "2026-02-19T02:00:00.000Z".parse().expect("a time");
+    Runtime::with(loom, Arc::new(MachineClock::starting(start)), Arc::new(IdSource::seeded(seed)))
+}
+
+pub(crate) fn memory() -> Runtime {
+    house(Memory::new())
+}
+
+pub(crate) fn script(responses: impl IntoIterator<Item = Response>) -> Scripted {
+    Scripted::new("scripted/test", Script::new(responses))
+}
+
+/// A conversation with `done`, `echo` and ten turns.
+pub(crate) fn talking(crystal: &Scripted) -> recipe::Builder {
+    Cantrip::builder().crystal(crystal.clone()).gate(builtin::done()).gate(builtin::echo()).ward("max_turns", 10)
+}
+
+/// The same, with only `done` as its end.
+pub(crate) fn requiring(crystal: &Scripted) -> recipe::Builder {
+    talking(crystal).call(Call::new().require_done_tool())
+}
+
+pub(crate) fn done(answer: impl Into<Value>) -> Response {
+    Response::call("d", "done", json!({"answer": answer.into()}))
+}
+
+pub(crate) fn call(gate: &str, args: Value) -> Response {
+    Response::call("c", gate, args)
+}
+
+/// How often something was done.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    pub(crate) fn up(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+pub(crate) struct Numbered {
+    pub(crate) n: u64,
+}
+
+/// A gate that changes something: `count {n}` gives n back and counts.
+pub(crate) fn counting(
+    name: &str,
+    count: &Count,
+) -> FunctionGate<
+    impl Fn(cantrip_circle::gate::Call, Numbered) -> std::future::Ready<Result<u64, Refusal>>
+    + Send
+    + Sync
+    + 'static
+    + use<>,
+    Numbered,
+    cantrip_circle::gate::outcome::Refuses,
+> {
+    let count = count.clone();
+    cantrip_circle::gate::gate_with_call(name, "Counts.", move |_, numbered: Numbered| {
+        count.up();
+        std::future::ready(Ok(numbered.n))
+    })
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+pub(crate) struct Waits {
+    pub(crate) ms: u64,
+}
+
+/// How many were under way at once, and in which order they ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlap(Arc<Mutex<(usize, usize, Vec<u64>)>>);
+
+impl Overlap {
+    fn enter(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.0 += 1;
+        state.1 = state.1.max(state.0);
+    }
+
+    fn leave(&self, what: u64) {
+        let mut state = self.0.lock().unwrap();
+        state.0 -= 1;
+        state.2.push(what);
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+
+    pub(crate) fn ended(&self) -> Vec<u64> {
+        self.0.lock().unwrap().2.clone()
+    }
+
+    pub(crate) async fn during(&self, ms: u64) -> u64 {
+        self.enter();
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        self.leave(ms);
+        ms
+    }
+}
+
+/// A gate that only reads, and takes `ms`.
+pub(crate) fn waiting(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
+    let overlap = overlap.clone();
+    let gate = gate(name, "Waits.", move |waits: Waits| {
+        let overlap = overlap.clone();
+        async move { Ok::<_, Refusal>(overlap.during(waits.ms).await) }
+    });
+    gate.read_only().into()
+}
+
+/// A gate that takes `ms` and changes something.
+pub(crate) fn slow(name: &str, overlap: &Overlap) -> cantrip_circle::AnyGate {
+    let overlap = overlap.clone();
+    let gate = gate(name, "Waits.", move |waits: Waits| {
+        let overlap = overlap.clone();
+        async move { Ok::<_, Refusal>(overlap.during(waits.ms).await) }
+    });
+    gate.into()
+}
+
+/// The loom as text: one line a turn in the order of closing, children further in.
+pub(crate) async fn woven(runtime: &Runtime, loom: LoomId) -> String {
+    let turns = runtime.loom().turns(loom, Page::FIRST).await.expect("the loom is there").items;
+    let mut names: Vec<EntityId> = Vec::new();
+    let mut lines = Vec::new();
+    for turn in &turns {
+        let of_turn = |id| turns.iter().find(|known| known.id == id);
+        let depth = depth(&turns, turn);
+        let name = match names.iter().position(|known| *known == turn.entity_id) {
+            Some(at) => at,
+            None => {
+                names.push(turn.entity_id);
+                names.len() - 1
+            }
+        };
+        let letter = char::from(b'A' + u8::try_from(name).unwrap_or(25));
+        let parent = turn.parent_id.and_then(of_turn).map(|parent| {
+            let name = names.iter().position(|known| *known == parent.entity_id).unwrap_or(0);
+            format!(" <{}{}", char::from(b'A' + u8::try_from(name).unwrap_or(25)), parent.sequence)
+        });
+        let goes_on = if turn.continuation_of.is_some() { " continues" } else { "" };
+        lines.push(format!(
+            "{}{letter}{}{}{goes_on}{}{}",
+            "  ".repeat(depth),
+            turn.sequence,
+            parent.unwrap_or_default(),
+            did(turn),
+            closed(turn)
+        ));
+    }
+    lines.join("\n")
+}
+
+fn depth(turns: &[Turn], turn: &Turn) -> usize {
+    let first = turns.iter().find(|known| known.entity_id == turn.entity_id);
+    match first.filter(|first| first.spawned_by.is_some()).and_then(|first| first.parent_id) {
+        Some(parent) => turns.iter().find(|known| known.id == parent).map_or(1, |above| 1 + depth(turns, above)),
+        None => 0,
+    }
+}
+
+fn did(turn: &Turn) -> String {
+    let calls = turn.gate_calls.iter().map(|record| match &record.settlement {
+        Settlement::Delegated => format!(" {}..", record.gate),
+        Settlement::Settled(settled) if settled.reply.is_success() => format!(" {}={}", record.gate, settled.result),
+        Settlement::Settled(settled) => format!(" {}!{}", record.gate, settled.reply.code),
+    });
+    let calls: String = calls.collect();
+    if calls.is_empty() && turn.utterance.is_some() && turn.outputs.is_empty() {
+        return format!(" {:?}", turn.said());
+    }
+    let outputs = turn.outputs.iter().map(|output| match (&output.error, &output.value, &output.limit) {
+        (Some(error), _, _) => format!(" {}: {}", error.name, error.message),
+        (None, _, Some(limit)) => format!(" limit {limit}"),
+        (None, Some(value), None) => format!(" => {value}"),
+        (None, None, None) => String::new(),
+    });
+    calls + &outputs.collect::<String>()
+}
+
+fn closed(turn: &Turn) -> String {
+    match &turn.closing {
+        Closing::Open => String::new(),
+        Closing::Sealed { .. } => " sealed".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Done } => " terminated".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Text } => " terminated by text".to_owned(),
+        Closing::Truncated { reason, .. } => format!(" truncated {}", reason.as_str()),
+    }
+}
