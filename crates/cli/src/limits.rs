@@ -22,6 +22,11 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("canon", cantrip_canon::limits::ALL),
     ("reply", cantrip_reply::limits::ALL),
     ("stream", cantrip_stream::limits::ALL),
+    ("spend", cantrip_spend::limits::ALL),
+    ("loom", cantrip_loom::limits::ALL),
+    ("crystal", cantrip_crystal::limits::ALL),
+    ("circle", cantrip_circle::limits::ALL),
+    ("cantrip", cantrip::limits::ALL),
     ("cli", ALL),
 ];
 
