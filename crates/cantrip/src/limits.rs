@@ -15,6 +15,8 @@ cantrip_canon::limits! {
     SPELL_TURNS: u64 = 50, "turns";
     /// Turns that the gate `loom` lists in one answer.
     OWN_TURNS_LISTED_MAX: usize = 100, "turns";
+    /// What is kept of each output of a program that looks at answers.
+    VERIFIER_OUTPUT_BYTES_MAX: u64 = 16 << 10, "bytes";
     /// A cast whose limits leave less than this for an answer, and less than its call asks for, ends without asking.
     OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
     /// How long a lease lasts unless it is renewed.

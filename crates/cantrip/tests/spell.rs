@@ -124,7 +124,6 @@ fn what_is_not_built_yet_is_refused_in_plain_words() {
         (3, "[gates.api]\nurl = 'https://example.com'"),
         (3, "[folding]\nstrategy = 'summary'"),
         (3, "[folding]\nstrategy = 'selective'"),
-        (2, "[verify]\ncommand = ['./check.sh']"),
     ] {
         let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
         assert_eq!(found.len(), 1, "{found:?}");
@@ -258,6 +257,33 @@ fn a_model_that_nothing_here_can_reach_is_refused_before_anything_is_asked() {
     assert!(told.contains("anthropic/claude"), "{told}");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_verifier_is_a_program_beside_the_spell() {
+    use cantrip::recipe::Verdict;
+    use std::os::unix::fs::PermissionsExt;
+
+    let script = "#!/bin/sh\nread answer\ncase \"$answer\" in\n3) echo '{\"score\": 0.5}' ;;\n4) ;;\n\
+                  5) kill -9 $$ ;;\n*) echo \"not 3: $answer\"; exit 1 ;;\nesac\n";
+    let files = folder(&[("s.yaml", SCRIPT), ("check.sh", script)]);
+    let program = files.path().join("check.sh");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let text = "crystal = 'scripted/s.yaml'\n[verify]\ncommand = './check.sh'\n";
+    let cantrip = Spell::read(text, "a.toml", files.path()).expect("sound").build(&surroundings()).expect("sound");
+    assert!(cantrip.requires_done_tool());
+    let verifier = cantrip.verifier().expect("there").clone();
+    let verdict = async |answer: Value| verifier.verify(&answer).await;
+    assert_eq!(verdict(json!(3)).await.expect("looked"), Verdict::Passed { score: Some(0.5) });
+    assert_eq!(verdict(json!(4)).await.expect("looked"), Verdict::Passed { score: None });
+    assert_eq!(verdict(json!("x")).await.expect("looked"), Verdict::Failed { output: "not 3: \"x\"".into() });
+    assert_eq!(verdict(json!(5)).await.expect_err("killed").code(), codes::GATE_FAILED.any());
+    fs::remove_file(&program).expect("removed");
+    let refusal = verdict(json!(3)).await.expect_err("nothing to run");
+    let guarded = testing::guarded(|rb| rb.refuse(refusal));
+    testing::assert_code(&guarded.reply, codes::GATE_FAILED);
+    assert!(issues("crystal = 'scripted/s.yaml'\n[verify]\n")[0].starts_with("verify.command: line 2"));
+}
+
 #[test]
 fn a_broken_script_is_told_by_its_own_lines() {
     let files = folder(&[("s.yaml", "responses:\n- contnet: hello\n")]);
@@ -355,6 +381,8 @@ memory = "1MiB"
 strategy = "window"
 trigger_after_turns = 20
 window_share = 0.5
+[verify]
+command = ["./check.sh", "--strict"]
 [retry]
 max_retries = 1
 retryable_status_codes = [429]

@@ -9,7 +9,8 @@ use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written, read_json, read_text,
+    CommandVerifier, Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written,
+    read_json, read_text,
 };
 use crate::Cantrip;
 
@@ -51,6 +52,10 @@ impl Spell {
                 builder.answer_schema(schema)
             }
         };
+        if let Some((program, arguments)) = self.verify.as_ref().and_then(|command| command.split_first()) {
+            let (program, folder) = (self.program(program), self.folder.clone());
+            builder = builder.verify(CommandVerifier::new(program, arguments.to_vec(), folder));
+        }
         for medium in &around.mediums {
             builder = builder.served_by(medium.clone());
         }
@@ -158,6 +163,7 @@ pub(super) fn resolved(spell: &Spell) -> Value {
         ]),
     );
     put("retry", json!(spell.retry));
+    put("verify", spell.verify.as_ref().map_or(Value::Null, |command| json!({ "command": command })));
     Value::Object(written)
 }
 

@@ -384,7 +384,7 @@ impl Spell {
     }
 
     /// A program with a folder in its name lies beside the spell; a bare name is looked for in `PATH`.
-    fn program(&self, program: &str) -> PathBuf {
+    pub(super) fn program(&self, program: &str) -> PathBuf {
         if Path::new(program).components().count() > 1 { self.folder.join(program) } else { PathBuf::from(program) }
     }
 }

@@ -21,6 +21,7 @@ mod own_thread;
 mod read;
 mod schema;
 mod text;
+mod verifier;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ pub use fresh::{DEFAULT, File, default_spell, fresh};
 pub use gates::{GateKind, GateSpell, Written};
 pub use own_thread::OwnThreadOf;
 pub use schema::schema;
+pub use verifier::CommandVerifier;
 
 use crate::fold::Folding;
 use crate::limits::SPELL_BYTES_MAX;
@@ -175,6 +177,8 @@ pub struct Spell {
     pub park: bool,
     pub fenced: bool,
     pub answer_schema: Option<Written>,
+    /// The program, with its arguments, that looks at answers.
+    pub verify: Option<Vec<String>>,
 }
 
 impl Spell {

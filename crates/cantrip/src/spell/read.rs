@@ -46,11 +46,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let folding =
         table.table("folding", issues).map_or_else(Folding::default, |folding| self::folding(&folding, issues));
     let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
-    if let Some(verify) = table.table("verify", issues) {
-        verify.only(&["command"], issues);
-        let rule = "a command as verifier is not in this version; leave [verify] out, or give a verifier from Rust";
-        issues.note(verify.line, "verify", rule);
-    }
+    let verify = table.table("verify", issues).and_then(|verify| self::verify(&verify, issues));
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
     let answer_schema = written(table, "answer_schema", issues);
     // Everything has been looked at by now.
@@ -81,6 +77,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
         park,
         fenced,
         answer_schema,
+        verify,
     })
 }
 
@@ -272,6 +269,17 @@ fn folding(table: &Table<'_>, issues: &mut Issues) -> Folding {
         issues.note(table.line, "folding", fault.to_string());
     }
     folding
+}
+
+/// The program that looks at answers.
+fn verify(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<String>> {
+    table.only(&["command"], issues);
+    let command = table.texts("command", "[\"./check.sh\"]", issues).unwrap_or_default();
+    if command.first().is_none_or(|program| program.trim().is_empty()) {
+        issues.note(table.line, table.key("command"), "it names no program: write command = [\"./check.sh\"]");
+        return None;
+    }
+    Some(command)
 }
 
 fn retry(table: &Table<'_>, issues: &mut Issues) -> Retry {
