@@ -6,18 +6,17 @@
 mod codes;
 mod demo;
 mod limits;
-mod machine;
 mod present;
 mod stream;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
 use cantrip_reply::{Call, Guard};
 use clap::{Parser, Subcommand};
 
-use crate::machine::{MachineClock, MachineEntropy};
 use crate::present::Present;
 
 /// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
