@@ -12,6 +12,7 @@
 mod engine;
 mod host;
 mod json;
+mod medium;
 mod meter;
 mod output;
 mod prelude;
@@ -22,6 +23,7 @@ mod run;
 mod sandbox;
 
 pub use host::{Host, Options};
+pub use medium::Javascript;
 pub use output::{Error, Fault, Limit, Output, Place};
 pub use rebuild::{Divergence, Rebuilt, RecordedCall, RecordedProgram};
 pub use sandbox::{

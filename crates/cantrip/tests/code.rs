@@ -1,0 +1,123 @@
+//! The loop in JavaScript: programs, children, crashes in the middle of a program, forks.
+
+mod support;
+
+use std::sync::Arc;
+
+use cantrip::{Cantrip, Casting, Forking, recipe};
+use cantrip_circle::MediumKind;
+use cantrip_circle::gate::builtin;
+use cantrip_circle::javascript::{Javascript, Options};
+use cantrip_crystal::{Response, Scripted};
+use cantrip_loom::{Environment, Loom, Page};
+use cantrip_reply::codes;
+use serde_json::json;
+use support::{Count, counting, memory, script, woven};
+
+fn coding(crystal: &Scripted) -> recipe::Builder {
+    Cantrip::builder()
+        .crystal(crystal.clone())
+        .medium(MediumKind::Javascript)
+        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .gate(builtin::done())
+        .gate(builtin::echo())
+        .gate(builtin::call_agent())
+        .gate(builtin::call_agent_batch())
+        .ward("max_turns", 10)
+}
+
+#[tokio::test]
+async fn variables_persist_and_the_value_comes_back() {
+    let runtime = memory();
+    let crystal = script([Response::code("var x = echo(20)"), Response::code("x + 22"), Response::code("done(x)")]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
+    assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=20\nA2 <A1 => 42\nA3 <A2 done=20 terminated");
+}
+
+#[tokio::test]
+async fn the_example_of_the_page_gives_its_tree_in_code() {
+    let runtime = memory();
+    let program = r#"var out = []; for (const p of ["a","b","c"]) out.push(call_agent(p));
+        var more = call_agent_batch(["x","y"]); done(out.concat(more).join())"#;
+    let children = ["A", "B", "C", "X", "Y"].map(|answer| Response::code(format!("done({answer:?})")));
+    let cantrip = coding(&script([Response::code(program)].into_iter().chain(children))).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("A,B,C,X,Y")), "{:?}", cast.reply());
+    let found = woven(&runtime, cantrip.loom_id()).await;
+    let lines: Vec<&str> = found.lines().collect();
+    assert_eq!(lines[0], "A1 call_agent.. sealed");
+    assert_eq!(lines[2], r#"A2 <A1 continues call_agent="A" call_agent.. sealed"#);
+    assert_eq!(lines[9], r#"A5 <A4 continues call_agent_batch=["X","Y"] done="A,B,C,X,Y" terminated"#);
+}
+
+#[tokio::test]
+async fn a_refusal_is_thrown_and_can_be_caught_and_done_cannot() {
+    let runtime = memory();
+    let program = "try { fetch('x') } catch (e) { console.log(e.name) } \
+                   try { done() } catch (e) { console.log(e.code) } \
+                   try { done(1) } finally { echo('never') }";
+    let cantrip = coding(&script([Response::code(program)])).ward("remove_gate", "echo").build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
+    let found = woven(&runtime, cantrip.loom_id()).await;
+    assert!(found.contains(&format!("done!{} done=1 terminated", codes::DONE_MALFORMED.any())), "{found}");
+    assert!(!found.contains("never"), "{found}");
+}
+
+#[tokio::test]
+async fn a_child_sees_nothing_of_its_parents_variables() {
+    let runtime = memory();
+    let parent = "var secret = 42; try { call_agent('look') } catch (e) { done(e.message) }";
+    let child = [Response::code("secret")];
+    let cantrip = coding(&script([Response::code(parent)].into_iter().chain(child))).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert!(cast.answer().unwrap().as_str().unwrap().contains("MCP-EXEC-E-004"), "{:?}", cast.reply());
+    let found = woven(&runtime, cantrip.loom_id()).await;
+    assert!(found.contains("  B1 <A1 ReferenceError"), "{found}");
+}
+
+#[tokio::test]
+async fn a_context_is_a_variable_in_code() {
+    let runtime = memory();
+    let cantrip = coding(&script([Response::code("done(context.docs.length)")])).build().unwrap();
+    let casting = Casting::on("go").context(json!({"docs": [1, 2, 3]}));
+    assert_eq!(runtime.cast(&cantrip, casting).await.answer(), Some(&json!(3)));
+}
+
+#[tokio::test]
+async fn sends_share_one_sandbox_and_two_entities_none() {
+    let runtime = memory();
+    let crystal = script([Response::code("var n = 1; done(n)"), Response::code("done(typeof n)"), Response::code("done(n + 1)")]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let one = runtime.summon(&cantrip, None).await.unwrap();
+    let two = runtime.summon(&cantrip, None).await.unwrap();
+    assert_eq!(one.send("set").await.answer(), Some(&json!(1)));
+    assert_eq!(two.send("look").await.answer(), Some(&json!("undefined")));
+    assert_eq!(one.send("get").await.answer(), Some(&json!(2)));
+}
+
+#[tokio::test]
+async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
+    let (runtime, count) = (memory(), Count::default());
+    let crystal = script([
+        Response::code("var x = count(1)"),
+        Response::code("x = count(2)"),
+        Response::code("done(x)"),
+        Response::code("done([x, Math.random() < 1])"),
+        Response::code("done(typeof x)"),
+    ]);
+    let cantrip = coding(&crystal).gate(counting("count", &count)).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let fork = runtime.fork(&cantrip, turns[0].id, Forking::on("another way")).await;
+    assert_eq!(fork.answer(), Some(&json!([1, true])), "{:?}", fork.reply());
+    let fresh = runtime.fork(&cantrip, turns[0].id, Forking::on("anew").fresh()).await;
+    assert_eq!(fresh.answer(), Some(&json!("undefined")), "{:?}", fresh.reply());
+    assert_eq!(count.get(), 2);
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let environments: Vec<_> = turns.iter().filter_map(|turn| turn.forked_from).map(|fork| fork.environment).collect();
+    assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
+}

@@ -1,0 +1,272 @@
+//! JavaScript as a medium: one tool that takes a program, in which gates are plain functions.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use cantrip_canon::{Timestamp, json};
+use cantrip_loom::{GateCall, Mode, Output, ProgramError};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer as Answered, Event, Gate, Host, Limit, Options, Output as Left, Program as Text, ProgramLimits,
+    Sandbox as Resting, Spec, Suspended, Throw,
+};
+use crate::decide::{Asked, Decision, Given, Standing};
+use crate::medium::{
+    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox, Taken,
+};
+use crate::ward::MediumLimits;
+use crate::{Circle, Definition, MediumKind};
+
+/// The name of the tool, and of its one argument.
+const TOOL: &str = "javascript";
+const CODE: &str = "code";
+
+/// The JavaScript medium. Its sandboxes share the threads of one host.
+#[derive(Clone)]
+pub struct Javascript {
+    host: Arc<Host>,
+}
+
+impl fmt::Debug for Javascript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Javascript").field("sandboxes", &self.host.sandboxes()).finish()
+    }
+}
+
+impl Javascript {
+    /// A medium with sandbox threads of its own.
+    pub fn start(options: Options) -> io::Result<Self> {
+        Ok(Self::on(options.start()?))
+    }
+
+    pub fn on(host: Host) -> Self {
+        Self { host: Arc::new(host) }
+    }
+}
+
+impl Medium for Javascript {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Javascript
+    }
+
+    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+        let text = capabilities(circle);
+        let parameters = json!({
+            "type": "object",
+            "properties": {CODE: {"type": "string", "description": "The program."}},
+            "required": [CODE],
+            "additionalProperties": false,
+        });
+        let tool = Definition { name: TOOL.to_owned(), description: text.clone(), parameters };
+        Presentation { tools: vec![tool], text: Some(text) }
+    }
+
+    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
+        if call.gate != TOOL {
+            let asked = Asked { gate: &call.gate, given: Given::Tool(call.args.clone()) };
+            return match circle.decide(asked, &Standing::default()) {
+                Decision::Refused(refusal) => Taken::Refused(refusal),
+                Decision::Allowed(_) | Decision::NeedsApproval { .. } => {
+                    Taken::Refused(codes::target_unusable(&call.gate, "call it in code").into())
+                }
+            };
+        }
+        match program(&call.args) {
+            Ok(source) => Taken::Program(source),
+            Err(refusal) => Taken::Refused(refusal),
+        }
+    }
+
+    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        let Isolation { seed, context } = isolation;
+        let spec = Spec { seed, limits: limits(&circle.wards().medium), gates: gates(circle) };
+        let sandbox = self.host.sandbox(Arc::new(spec));
+        Ok(Some(Box::new(AtRest { sandbox, context })))
+    }
+}
+
+/// The program that a call of the tool brings.
+fn program(args: &Value) -> Result<String, Refusal> {
+    let subject = || format!("arguments of {TOOL}");
+    let read;
+    let args = match args {
+        Value::String(text) => {
+            read = json::read_foreign(text)
+                .map_err(|fault| codes::unparsable(subject(), &fault.path, fault.rule.to_string()))?;
+            &read
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => args,
+    };
+    match args.get(CODE) {
+        Some(Value::String(code)) => Ok(code.clone()),
+        Some(_) => Err(codes::schema(subject(), format!("/{CODE}"), "it must be a text").into()),
+        None => Err(codes::schema(subject(), format!("/{CODE}"), "missing required argument").into()),
+    }
+}
+
+fn limits(wards: &MediumLimits) -> ProgramLimits {
+    let defaults = ProgramLimits::default();
+    let bytes = |ward: Option<u64>, default: usize| {
+        ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
+    let ms = |ward: Option<std::time::Duration>, default: u64| {
+        ward.map_or(default, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    };
+    ProgramLimits {
+        memory_bytes: bytes(wards.memory_bytes, defaults.memory_bytes),
+        cpu_ms: ms(wards.cpu, defaults.cpu_ms),
+        wall_ms: ms(wards.wall, defaults.wall_ms),
+        stack_bytes: bytes(wards.stack_bytes, defaults.stack_bytes),
+        output_shown_bytes: defaults.output_shown_bytes,
+        output_bytes: bytes(wards.output_bytes, defaults.output_bytes),
+    }
+}
+
+/// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
+fn gates(circle: &Circle) -> Vec<Gate> {
+    let bound = |name: &str, of: &str| Gate {
+        name: name.to_owned(),
+        properties: circle.properties(of).unwrap_or_default(),
+    };
+    let left = circle.gates().map(|gate| bound(gate.name(), gate.name()));
+    let removed = circle.removed().map(|(name, _)| bound(name, name));
+    left.chain(removed).chain([bound("submit_answer", "done")]).collect()
+}
+
+/// What an entity is told about where it acts: the same on every request.
+fn capabilities(circle: &Circle) -> String {
+    let mut text = String::from(
+        "Runs a JavaScript program. Variables and functions of the top level persist from one program to the next. The \
+         value of the last expression and what console.log prints come back. A name read before its declaration is \
+         undefined, and a const may be assigned. There are no modules and no timers.\n\
+         These functions return their values directly and throw on failure; done ends everything:",
+    );
+    for gate in circle.gates() {
+        let properties = circle.properties(gate.name()).unwrap_or_default();
+        let names: Vec<&str> = properties.iter().map(|property| property.name.as_str()).collect();
+        text.push_str(&format!("\n{}({}): {}", gate.name(), names.join(", "), gate.promises().description));
+    }
+    text
+}
+
+/// A sandbox between two programs. The context becomes a variable with the first.
+struct AtRest {
+    sandbox: Resting,
+    context: Option<Value>,
+}
+
+impl fmt::Debug for AtRest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtRest").field("sandbox", &self.sandbox).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct InGate {
+    call: ProgramCall,
+    suspended: Suspended,
+    /// The program's name: errors that come from an earlier one have no place in this one.
+    name: String,
+}
+
+impl Sandbox for AtRest {
+    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
+        Box::pin(async move {
+            let Self { sandbox, context } = *self;
+            let Program { name, source, now } = program;
+            let text = match Text::new(name.clone(), source, now) {
+                Ok(text) => text,
+                Err(fault) => return Ok(unreadable(fault.to_string(), Self { sandbox, context })),
+            };
+            let variables = context.map(|context| Map::from_iter([("context".to_owned(), context)]));
+            let event = sandbox.run(text.with_variables(variables.unwrap_or_default())).await;
+            next(event, name)
+        })
+    }
+}
+
+impl Paused for InGate {
+    fn call(&self) -> &ProgramCall {
+        &self.call
+    }
+
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
+        Box::pin(async move {
+            let answer = match answer {
+                Answer::Value(value) => Answered::Value(value),
+                Answer::Stop => Answered::Stop,
+                Answer::Throw(thrown) => Answered::Throw(Throw {
+                    message: thrown.message,
+                    kind: thrown.reply_type.as_str().to_owned(),
+                    code: thrown.code.as_str().to_owned(),
+                    retry: thrown.retry.as_str().to_owned(),
+                    data: Value::Object(thrown.data),
+                }),
+            };
+            next(self.suspended.answer(answer, now).await, self.name)
+        })
+    }
+
+    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
+        Box::pin(async move { next(self.suspended.cancel().await, self.name) })
+    }
+}
+
+fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
+    match event {
+        Ok(Event::Call(suspended)) => {
+            let call = ProgramCall { gate: suspended.call.gate.clone(), arguments: suspended.call.arguments.clone() };
+            Ok(Next::Call(Box::new(InGate { call, suspended, name })))
+        }
+        Ok(Event::Finished(finished)) => {
+            let sandbox = finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, context: None }) as Box<dyn Sandbox>);
+            Ok(Next::Finished(Finished { output: output(finished.output, &name), sandbox }))
+        }
+        Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
+        Err(super::Lost::Stopped) => Err(Lost::Stopped),
+    }
+}
+
+/// A text that is no program: nothing of it ran.
+fn unreadable(message: String, sandbox: AtRest) -> Next {
+    let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
+    let output = output(Left::default(), "");
+    Next::Finished(Finished {
+        output: Output { error: Some(error), ..output },
+        sandbox: Some(Box::new(sandbox)),
+    })
+}
+
+fn output(left: Left, program: &str) -> Output {
+    let error = left.error.map(|error| {
+        let place = error.place.filter(|place| place.program == program);
+        ProgramError {
+            name: error.name,
+            message: error.message,
+            line: place.as_ref().map(|place| place.line),
+            column: place.and_then(|place| place.column),
+        }
+    });
+    let limit = left.limit.map(|limit| match limit {
+        Limit::Memory => "memory",
+        Limit::Stack => "stack",
+        Limit::Cpu => "cpu",
+        Limit::Wall => "wall",
+        Limit::Output => "output",
+        Limit::Cancelled => "cancelled",
+    });
+    Output {
+        tool_call_id: None,
+        clock_ms: None,
+        console: left.console.lines().map(str::to_owned).collect(),
+        value: left.value,
+        error,
+        cut: left.cut,
+        limit: limit.map(str::to_owned),
+        rolled_back: left.rolled_back,
+        environment_lost: None,
+    }
+}
