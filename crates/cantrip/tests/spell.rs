@@ -301,14 +301,17 @@ fn the_faults_of_the_cantrip_are_told_as_the_builder_tells_them() {
     assert_eq!(told, "circle must have a done gate");
 }
 
-#[test]
-fn what_new_writes_can_be_cast_as_it_is() {
+#[tokio::test]
+async fn what_new_writes_can_be_cast_as_it_is() {
     let files = spell::fresh("analyst").unwrap_or_else(|_| panic!("a sound name"));
     let texts: Vec<(&str, &str)> = files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
     let folder = folder(&texts);
     let spell = Spell::open(&folder.path().join("analyst.toml")).expect("sound");
     let cantrip = spell.build(&Surroundings::default()).expect("it needs nothing");
     assert_eq!((cantrip.name(), cantrip.wards().max_turns), (Some("analyst"), Some(10)));
+    let cast = cantrip.cast("say hello").await;
+    testing::assert_code(cast.reply(), codes::TERMINATED);
+    assert_eq!(cast.answer(), Some(&json!("hello from analyst")));
     let Err(refusal) = spell::fresh("../up") else { panic!("no name of a spell") };
     let guarded = testing::guarded(|rb| rb.refuse(refusal));
     testing::assert_code(&guarded.reply, codes::CONFIG_INVALID);
