@@ -11,6 +11,7 @@ pub mod limits;
 pub mod list;
 mod machine;
 pub mod recipe;
+mod replay;
 mod resume;
 pub mod spell;
 
@@ -28,3 +29,4 @@ pub use cantrip_crystal as crystal;
 pub use cantrip_loom as loom;
 pub use cantrip_reply as reply;
 pub use cantrip_stream as stream;
+pub use replay::{Divergence, DivergenceKind, ReplayReply, Replayed};

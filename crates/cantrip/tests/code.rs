@@ -4,15 +4,16 @@ mod support;
 
 use std::sync::Arc;
 
-use cantrip::{Cantrip, Casting, Forking, recipe};
+use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
-use cantrip_crystal::{Response, Scripted};
-use cantrip_loom::{Environment, Loom, Page};
+use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
+use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page};
 use cantrip_reply::codes;
+use cantrip_reply::testing::assert_code;
 use serde_json::json;
-use support::{Count, counting, memory, script, woven};
+use support::{Count, Dying, counting, house_of, memory, script, woven};
 
 fn coding(crystal: &Scripted) -> recipe::Builder {
     Cantrip::builder()
@@ -89,7 +90,8 @@ async fn a_context_is_a_variable_in_code() {
 #[tokio::test]
 async fn sends_share_one_sandbox_and_two_entities_none() {
     let runtime = memory();
-    let crystal = script([Response::code("var n = 1; done(n)"), Response::code("done(typeof n)"), Response::code("done(n + 1)")]);
+    let crystal =
+        script([Response::code("var n = 1; done(n)"), Response::code("done(typeof n)"), Response::code("done(n + 1)")]);
     let cantrip = coding(&crystal).build().unwrap();
     let one = runtime.summon(&cantrip, None).await.unwrap();
     let two = runtime.summon(&cantrip, None).await.unwrap();
@@ -120,4 +122,71 @@ async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
     let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
     let environments: Vec<_> = turns.iter().filter_map(|turn| turn.forked_from).map(|fork| fork.environment).collect();
     assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
+}
+
+/// Says its programs by how often it was asked before in this list, as a model would after a crash.
+struct Steady(Vec<&'static str>);
+
+impl Crystal for Steady {
+    fn name(&self) -> &str {
+        "scripted/steady"
+    }
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let said = usize::try_from(request.utterances).unwrap();
+        let child = request.caller.spawned_by.is_some();
+        let code = if child { "done(count(100))" } else { self.0[said] };
+        script([Response::code(code)]).ask(request, heard).await
+    }
+}
+
+const PROGRAMS: [&str; 3] = [
+    "var seen = []; for (const n of [1, 2]) seen.push(count(n)); var at = Date.now(); var r = Math.random()",
+    "seen.push(call_agent('child')); seen.push(count(3)); console.log(seen.join())",
+    "done([seen.join(), typeof r, at > 0])",
+];
+
+fn steady(count: &Count) -> Cantrip {
+    coding(&script([])).crystal(Steady(PROGRAMS.to_vec())).gate(counting("count", count).idempotent()).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end() {
+    let count = Count::default();
+    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let runtime = house_of(AnyLoom::new(store.clone()), 1);
+    let cantrip = steady(&count);
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(["1,2,100,3", "number", true])), "{:?}", cast.reply());
+    let wanted = woven(&runtime, cantrip.loom_id()).await;
+    for dies_after in 1..store.taken() {
+        let memory = AnyLoom::new(Memory::new());
+        let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
+        let cantrip = steady(&Count::default());
+        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        assert_code(died.reply(), codes::STORE_UNAVAILABLE);
+        let heir = house_of(memory, 2);
+        let cast = heir.resume(&cantrip, died.run.unwrap()).await;
+        let found = woven(&heir, cantrip.loom_id()).await;
+        assert_eq!(cast.answer(), Some(&json!(["1,2,100,3", "number", true])), "dead after {dies_after}: {found}");
+        assert_eq!(found, wanted, "dead after {dies_after}");
+        let replay = heir.replay(&cantrip, cast.outcome.unwrap().leaf.unwrap()).await;
+        assert_code(replay.reply(), codes::VERIFIED);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_with_another_circle_names_the_first_difference() {
+    let (runtime, count) = (memory(), Count::default());
+    let programs = || script([Response::code("var x = count(1)"), Response::code("done(x)")]);
+    let cantrip = coding(&programs()).gate(counting("count", &count)).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let leaf = cast.outcome.unwrap().leaf.unwrap();
+    let same = runtime.replay(&cantrip, leaf).await;
+    assert_eq!(same.replayed, Some(Replayed::Identical { turns: 2, calls: 2 }));
+    let narrower = coding(&programs()).gate(counting("count", &count)).ward("remove_gate", "count").build().unwrap();
+    let other = runtime.replay(&narrower, leaf).await;
+    assert_code(other.reply(), codes::REPLAY_DIVERGED);
+    let Some(Replayed::Differs(differs)) = other.replayed else { panic!("it differs") };
+    assert_eq!((differs.sequence, differs.call, differs.kind), (1, Some(1), DivergenceKind::Verdict));
+    assert_eq!(count.get(), 1);
 }

@@ -2,9 +2,6 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use cantrip::{Casting, Forking};
 use cantrip_crystal::{Response, Scripted};
 use cantrip_loom::{Journal, Loom, Message, Page, Seq};
@@ -12,7 +9,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::TryStreamExt;
 use serde_json::json;
-use support::{Count, Overlap, call, counting, done, memory, script, slow, talking, waiting, woven};
+use support::{Count, Dying, Overlap, call, counting, done, memory, script, slow, talking, waiting, woven};
 
 #[tokio::test(start_paused = true)]
 async fn each_send_is_a_cast_of_its_own_on_one_thread() {
@@ -121,91 +118,14 @@ async fn neighbours_that_only_read_run_eight_at_once_and_a_writer_alone() {
     assert!(found.starts_with(&format!("A1{first} slow=50 look=10")), "{found}");
 }
 
-/// Counts steps on their way into a store.
-#[derive(Clone)]
-struct Counted {
-    store: cantrip_loom::AnyLoom,
-    steps: Arc<AtomicU64>,
-}
-
-mod counted {
-    use super::*;
-    use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
-    use cantrip_loom::*;
-    use futures_util::Stream;
-    use std::time::Duration;
-
-    impl Journal for Counted {
-        async fn append(&self, step: Step) -> Result<Answer, Error> {
-            self.steps.fetch_add(1, Ordering::SeqCst);
-            self.store.append(step).await
-        }
-        async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-            self.store.acquire(run, owner, now, lasts).await
-        }
-        async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-            self.store.renew(lease, now, lasts).await
-        }
-        async fn release(&self, lease: &Lease) -> Result<(), Error> {
-            self.store.release(lease).await
-        }
-        async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
-            self.store.holder(run).await
-        }
-        fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
-            self.store.read(run, after)
-        }
-        fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
-            self.store.scan()
-        }
-        async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-            self.store.grown(run, after).await
-        }
-        async fn body(&self, hash: Hash) -> Result<Body, Error> {
-            self.store.body(hash).await
-        }
-    }
-
-    macro_rules! passes_on {
-        ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
-            impl Loom for Counted {
-                $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
-                    self.store.$name($($arg),*).await
-                })+
-            }
-        };
-    }
-
-    passes_on! {
-        looms() -> Vec<LoomId>;
-        roots(loom: LoomId) -> Vec<RootView>;
-        entities(loom: LoomId, page: Page) -> Listed<EntityView>;
-        entity(entity: EntityId) -> EntityView;
-        casts(entity: EntityId) -> Vec<CastView>;
-        cast(cast: CastId) -> CastView;
-        turns(loom: LoomId, page: Page) -> Listed<Turn>;
-        turn(turn: TurnId) -> Turn;
-        path(turn: TurnId) -> Vec<Turn>;
-        thread(leaf: TurnId) -> Thread;
-        leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
-        children(turn: TurnId) -> Vec<TurnId>;
-        rewards(turn: TurnId) -> Vec<RewardView>;
-        folds(turn: TurnId) -> Vec<FoldView>;
-        runs(page: Page) -> Listed<RunView>;
-        run(run: RunId) -> RunView;
-        resolve(prefix: &str) -> Named;
-    }
-}
-
 async fn steps_of(responses: Vec<Response>) -> u64 {
-    let steps: Arc<AtomicU64> = Arc::default();
-    let store = Counted { store: cantrip_loom::AnyLoom::new(cantrip_loom::Memory::new()), steps: Arc::clone(&steps) };
-    let runtime = support::house(store);
+    let store = Dying::after(cantrip_loom::AnyLoom::new(cantrip_loom::Memory::new()), u64::MAX);
+    let runtime = support::house(store.clone());
     let count = Count::default();
     let cantrip = support::requiring(&script(responses)).gate(counting("count", &count)).build().unwrap();
     let cast = runtime.cast(&cantrip, Casting::on("go")).await;
     assert_code(cast.reply(), codes::TERMINATED);
-    steps.load(Ordering::SeqCst)
+    store.taken()
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,101 +7,15 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cantrip::{Cantrip, Casting};
-use cantrip_canon::{CastId, EntityId, Entropy, Hash, LoomId, RunId, SeededEntropy, Timestamp, TurnId};
+use cantrip_canon::{EntityId, Entropy, SeededEntropy};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Answer as Said, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip_loom::{
-    Answer, AnyLoom, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Memory, Message, Named,
-    Owner, Page, Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
-};
-use futures_util::Stream;
+use cantrip_loom::{AnyLoom, Loom, Memory, Message, Page};
 use serde_json::{Value, json};
-use support::{Count, counting, house_of, woven};
-
-/// A store that stops taking steps after some number of them, as if the process had died there.
-#[derive(Clone)]
-struct Dying {
-    store: AnyLoom,
-    /// Steps it still takes.
-    left: Arc<AtomicU64>,
-    taken: Arc<AtomicU64>,
-}
-
-impl Dying {
-    fn after(store: AnyLoom, steps: u64) -> Self {
-        Self { store, left: Arc::new(AtomicU64::new(steps)), taken: Arc::default() }
-    }
-}
-
-impl Journal for Dying {
-    async fn append(&self, step: Step) -> Result<Answer, Error> {
-        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if left.is_err() {
-            return Err(Error::Stopped);
-        }
-        self.taken.fetch_add(1, Ordering::SeqCst);
-        self.store.append(step).await
-    }
-    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.store.acquire(run, owner, now, lasts).await
-    }
-    async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        self.store.renew(lease, now, lasts).await
-    }
-    async fn release(&self, lease: &Lease) -> Result<(), Error> {
-        self.store.release(lease).await
-    }
-    async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
-        self.store.holder(run).await
-    }
-    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
-        self.store.read(run, after)
-    }
-    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
-        self.store.scan()
-    }
-    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
-        self.store.grown(run, after).await
-    }
-    async fn body(&self, hash: Hash) -> Result<Body, Error> {
-        self.store.body(hash).await
-    }
-}
-
-macro_rules! passes_on {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
-        impl Loom for Dying {
-            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
-                self.store.$name($($arg),*).await
-            })+
-        }
-    };
-}
-
-passes_on! {
-    looms() -> Vec<LoomId>;
-    roots(loom: LoomId) -> Vec<RootView>;
-    entities(loom: LoomId, page: Page) -> Listed<EntityView>;
-    entity(entity: EntityId) -> EntityView;
-    casts(entity: EntityId) -> Vec<CastView>;
-    cast(cast: CastId) -> CastView;
-    turns(loom: LoomId, page: Page) -> Listed<Turn>;
-    turn(turn: TurnId) -> Turn;
-    path(turn: TurnId) -> Vec<Turn>;
-    thread(leaf: TurnId) -> Thread;
-    leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
-    children(turn: TurnId) -> Vec<TurnId>;
-    rewards(turn: TurnId) -> Vec<RewardView>;
-    folds(turn: TurnId) -> Vec<FoldView>;
-    runs(page: Page) -> Listed<RunView>;
-    run(run: RunId) -> RunView;
-    resolve(prefix: &str) -> Named;
-}
+use support::{Count, Dying, counting, house_of, woven};
 
 /// Numbers from a seed.
 struct Dice(SeededEntropy);
@@ -220,7 +134,7 @@ async fn a_run_killed_between_any_two_appends_comes_to_the_same_end() {
         assert_eq!(cast.answer(), Some(&json!("root")), "seed {seed}: {:?}", cast.reply());
         assert_eq!(whole.get() as u64, calls, "seed {seed}");
         let wanted = sorted(&woven(&runtime, spell.loom_id()).await);
-        let steps = store.taken.load(Ordering::SeqCst);
+        let steps = store.taken();
         for dies_after in 1..steps {
             let count = Count::default();
             let (spell, calls) = cantrip(seed, &count);

@@ -166,7 +166,7 @@ fn differs(sequence: u64, call: Option<u32>, kind: &'static str, recorded: Value
 }
 
 /// What a program printed and came to, then and now.
-fn differing(recorded: &[&Output], found: &Output, sequence: u64) -> Option<Difference> {
+pub(crate) fn differing(recorded: &[&Output], found: &Output, sequence: u64) -> Option<Difference> {
     let console: Vec<&String> = recorded.iter().flat_map(|output| &output.console).collect();
     let value = recorded.iter().find_map(|output| output.value.as_ref());
     let error = recorded.iter().find_map(|output| output.error.as_ref());

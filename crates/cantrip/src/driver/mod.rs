@@ -13,7 +13,7 @@ mod runtime;
 mod seat;
 
 pub(crate) use children::elapsed_left;
-pub(crate) use environment::Environs;
+pub(crate) use environment::{Environs, Step, differing, groups};
 pub(crate) use halting::Halting;
 pub use run::store_refusal;
 pub(crate) use run::{Loaded, Log, Run, Spoken, Stopped};

@@ -100,7 +100,6 @@ pub(crate) struct Log {
 pub(crate) struct Run {
     pub runtime: Runtime,
     pub id: RunId,
-    pub loom: LoomId,
     pub trace: Trace,
     lease: Mutex<Lease>,
     steps: AtomicU64,
@@ -174,7 +173,6 @@ impl Run {
         Ok(Self {
             runtime,
             id,
-            loom,
             trace,
             lease: Mutex::new(lease),
             steps: AtomicU64::new(0),

@@ -128,7 +128,11 @@ impl Seat {
             }
             let effect = self.next()?;
             let what = match effect {
-                Effect::Authorize(_) => Happened::Authorized,
+                // Where no policy is kept nothing is refused.
+                Effect::Authorize(calls) => {
+                    tracing::trace!(?calls, "authorized");
+                    Happened::Authorized
+                }
                 // Where no money is kept everything is free.
                 Effect::Reserve(calls) => Happened::Reserved(calls.iter().map(|_| None).collect()),
                 Effect::Append { events, bodies } => {
@@ -206,7 +210,7 @@ impl Seat {
     }
 
     async fn ask(&mut self, asked: Asked) -> Happened {
-        let Asked { turn, call, attempt: _, tries, messages, output_tokens } = asked;
+        let Asked { turn, call, tries, messages, output_tokens } = asked;
         let facts = Arc::clone(self.machine.facts());
         let cantrip = &facts.cantrip;
         self.stage.asks(turn);

@@ -307,7 +307,7 @@ impl Machine {
                 self.draft(record, world)?;
             }
         }
-        Ok(Effect::Spawn(Spawning { number: asks.number, parent: turn, children }))
+        Ok(Effect::Spawn(Spawning { parent: turn, children }))
     }
 
     fn newborns(&self, call: CallId, delegation: &Delegation) -> Result<Vec<Newborn>, Refusal> {
@@ -349,7 +349,7 @@ impl Machine {
         let parent = self.parent;
         match (again, parent) {
             (Some(Decided::Delegate(delegation)), Some(parent)) => match self.newborns(call, &delegation) {
-                Ok(children) => Ok(Effect::Spawn(Spawning { number, parent, children })),
+                Ok(children) => Ok(Effect::Spawn(Spawning { parent, children })),
                 Err(refusal) => self.refused_work(number, refusal),
             },
             (Some(Decided::Delegate(_) | Decided::Execute(_) | Decided::Done { .. }) | None, _) => {

@@ -211,7 +211,7 @@ impl Machine {
         self.draft(recorded, world)?;
         self.asking()?.stage = Stage::Flying;
         let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
-        Ok(Effect::Ask(Asked { turn, call, attempt, tries, messages, output_tokens }))
+        Ok(Effect::Ask(Asked { turn, call, tries, messages, output_tokens }))
     }
 
     pub(super) fn slept(&mut self) -> Result<(), Error> {

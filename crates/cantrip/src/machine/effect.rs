@@ -75,7 +75,6 @@ pub(crate) enum Effect {
 pub(crate) struct Asked {
     pub turn: TurnId,
     pub call: CallId,
-    pub attempt: u32,
     /// Attempts since the turn was taken up, this one included.
     pub tries: u32,
     pub messages: Messages,
@@ -119,7 +118,6 @@ pub(crate) struct Worked {
 /// Children to be cast, or to be gone on with.
 #[derive(Debug)]
 pub(crate) struct Spawning {
-    pub number: u32,
     /// The sealed turn above them.
     pub parent: TurnId,
     pub children: Vec<Newborn>,

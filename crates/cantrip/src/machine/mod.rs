@@ -264,6 +264,11 @@ impl Machine {
         self.tokens
     }
 
+    /// The running hash over the list.
+    pub(crate) fn digest(&self) -> cantrip_canon::Hash {
+        self.view.digest()
+    }
+
     /// Utterances of this cast so far.
     pub(crate) fn utterances(&self) -> u64 {
         self.utterances

@@ -216,3 +216,104 @@ fn closed(turn: &Turn) -> String {
         Closing::Truncated { reason, .. } => format!(" truncated {}", reason.as_str()),
     }
 }
+
+mod dying {
+    use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+    use cantrip_loom::{
+        Answer, AnyLoom, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
+        Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+    };
+    use futures_util::Stream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// A store that stops taking steps after some number of them, as if the process had died there.
+    #[derive(Clone)]
+    pub(crate) struct Dying {
+        store: AnyLoom,
+        /// Steps it still takes.
+        left: Arc<AtomicU64>,
+        taken: Arc<AtomicU64>,
+    }
+
+    impl Dying {
+        pub(crate) fn after(store: AnyLoom, steps: u64) -> Self {
+            Self { store, left: Arc::new(AtomicU64::new(steps)), taken: Arc::default() }
+        }
+    }
+
+    impl Dying {
+        /// Steps it took.
+        pub(crate) fn taken(&self) -> u64 {
+            self.taken.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Journal for Dying {
+        async fn append(&self, step: Step) -> Result<Answer, Error> {
+            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if left.is_err() {
+                return Err(Error::Stopped);
+            }
+            self.taken.fetch_add(1, Ordering::SeqCst);
+            self.store.append(step).await
+        }
+        async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+            self.store.acquire(run, owner, now, lasts).await
+        }
+        async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+            self.store.renew(lease, now, lasts).await
+        }
+        async fn release(&self, lease: &Lease) -> Result<(), Error> {
+            self.store.release(lease).await
+        }
+        async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
+            self.store.holder(run).await
+        }
+        fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+            self.store.read(run, after)
+        }
+        fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+            self.store.scan()
+        }
+        async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+            self.store.grown(run, after).await
+        }
+        async fn body(&self, hash: Hash) -> Result<Body, Error> {
+            self.store.body(hash).await
+        }
+    }
+
+    macro_rules! passes_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl Loom for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                self.store.$name($($arg),*).await
+            })+
+        }
+    };
+}
+
+    passes_on! {
+        looms() -> Vec<LoomId>;
+        roots(loom: LoomId) -> Vec<RootView>;
+        entities(loom: LoomId, page: Page) -> Listed<EntityView>;
+        entity(entity: EntityId) -> EntityView;
+        casts(entity: EntityId) -> Vec<CastView>;
+        cast(cast: CastId) -> CastView;
+        turns(loom: LoomId, page: Page) -> Listed<Turn>;
+        turn(turn: TurnId) -> Turn;
+        path(turn: TurnId) -> Vec<Turn>;
+        thread(leaf: TurnId) -> Thread;
+        leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
+        children(turn: TurnId) -> Vec<TurnId>;
+        rewards(turn: TurnId) -> Vec<RewardView>;
+        folds(turn: TurnId) -> Vec<FoldView>;
+        runs(page: Page) -> Listed<RunView>;
+        run(run: RunId) -> RunView;
+        resolve(prefix: &str) -> Named;
+    }
+}
+
+pub(crate) use dying::Dying;

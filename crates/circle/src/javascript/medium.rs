@@ -15,7 +15,8 @@ use super::{
 };
 use crate::decide::{Asked, Decision, Given, Standing};
 use crate::medium::{
-    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox, Taken,
+    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
+    Taken,
 };
 use crate::ward::MediumLimits;
 use crate::{Circle, Definition, MediumKind};
@@ -109,9 +110,8 @@ fn program(args: &Value) -> Result<String, Refusal> {
 
 fn limits(wards: &MediumLimits) -> ProgramLimits {
     let defaults = ProgramLimits::default();
-    let bytes = |ward: Option<u64>, default: usize| {
-        ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
-    };
+    let bytes =
+        |ward: Option<u64>, default: usize| ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let ms = |ward: Option<std::time::Duration>, default: u64| {
         ward.map_or(default, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     };
@@ -127,10 +127,8 @@ fn limits(wards: &MediumLimits) -> ProgramLimits {
 
 /// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
 fn gates(circle: &Circle) -> Vec<Gate> {
-    let bound = |name: &str, of: &str| Gate {
-        name: name.to_owned(),
-        properties: circle.properties(of).unwrap_or_default(),
-    };
+    let bound =
+        |name: &str, of: &str| Gate { name: name.to_owned(), properties: circle.properties(of).unwrap_or_default() };
     let left = circle.gates().map(|gate| bound(gate.name(), gate.name()));
     let removed = circle.removed().map(|(name, _)| bound(name, name));
     left.chain(removed).chain([bound("submit_answer", "done")]).collect()
@@ -222,7 +220,8 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
             Ok(Next::Call(Box::new(InGate { call, suspended, name })))
         }
         Ok(Event::Finished(finished)) => {
-            let sandbox = finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, context: None }) as Box<dyn Sandbox>);
+            let sandbox =
+                finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, context: None }) as Box<dyn Sandbox>);
             Ok(Next::Finished(Finished { output: output(finished.output, &name), sandbox }))
         }
         Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
@@ -234,10 +233,7 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
 fn unreadable(message: String, sandbox: AtRest) -> Next {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = output(Left::default(), "");
-    Next::Finished(Finished {
-        output: Output { error: Some(error), ..output },
-        sandbox: Some(Box::new(sandbox)),
-    })
+    Next::Finished(Finished { output: Output { error: Some(error), ..output }, sandbox: Some(Box::new(sandbox)) })
 }
 
 fn output(left: Left, program: &str) -> Output {
