@@ -1,5 +1,7 @@
 //! What lies between the loop and its crystal: the contract, retries, deadlines, parking.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The loop in JavaScript: programs, children, crashes in the middle of a program, forks.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
 mod support;
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
-use support::{Count, Dying, counting, house_of, memory, script, woven};
+use support::{Count, Dying, counting, counting_again, house_of, memory, script, woven};
 
 fn coding(crystal: &Scripted) -> recipe::Builder {
     Cantrip::builder()
@@ -146,7 +148,7 @@ const PROGRAMS: [&str; 3] = [
 ];
 
 fn steady(count: &Count) -> Cantrip {
-    coding(&script([])).crystal(Steady(PROGRAMS.to_vec())).gate(counting("count", count).idempotent()).build().unwrap()
+    coding(&script([])).crystal(Steady(PROGRAMS.to_vec())).gate(counting_again("count", count)).build().unwrap()
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What goes wrong around an entity: panics, crashes inside a call, verifiers, loops, approvals; and what can be seen.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
 mod support;
 
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,7 @@
 //! What the tests of the loop share: a house whose time is the executor's, and a loom as text.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use cantrip::{Call, Cantrip, MachineClock, Runtime, recipe};
 use cantrip_canon::{EntityId, IdSource, LoomId};
-use cantrip_circle::gate::{FunctionGate, builtin, gate};
+use cantrip_circle::gate::{builtin, gate};
 use cantrip_crystal::{Response, Script, Scripted};
 use cantrip_loom::{AnyLoom, Closing, EndedBy, Journal, Loom, Memory, Page, Settlement, Turn};
 use cantrip_reply::Refusal;
@@ -70,23 +71,24 @@ pub(crate) struct Numbered {
 }
 
 /// A gate that changes something: `count {n}` gives n back and counts.
-pub(crate) fn counting(
-    name: &str,
-    count: &Count,
-) -> FunctionGate<
-    impl Fn(cantrip_circle::gate::Call, Numbered) -> std::future::Ready<Result<u64, Refusal>>
-    + Send
-    + Sync
-    + 'static
-    + use<>,
-    Numbered,
-    cantrip_circle::gate::outcome::Refuses,
-> {
+pub(crate) fn counting(name: &str, count: &Count) -> cantrip_circle::AnyGate {
     let count = count.clone();
-    cantrip_circle::gate::gate_with_call(name, "Counts.", move |_, numbered: Numbered| {
+    gate(name, "Counts.", move |numbered: Numbered| {
         count.up();
-        std::future::ready(Ok(numbered.n))
+        std::future::ready(Ok::<_, Refusal>(numbered.n))
     })
+    .into()
+}
+
+/// The same, and it may be called again.
+pub(crate) fn counting_again(name: &str, count: &Count) -> cantrip_circle::AnyGate {
+    let count = count.clone();
+    gate(name, "Counts.", move |numbered: Numbered| {
+        count.up();
+        std::future::ready(Ok::<_, Refusal>(numbered.n))
+    })
+    .idempotent()
+    .into()
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
