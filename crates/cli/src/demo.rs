@@ -10,11 +10,12 @@ use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
 use crate::present::{BOLD, DIM, Present, answer, colour};
 use crate::stream::Playback;
+use crate::tour::tour;
 
 /// A turn as a scripted model tells it: the file that the pages show too.
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
 
-/// See what works today: the four outcomes of a call, and a streamed turn. Needs no key and no service.
+/// See it at work: a cast, a fork, a replay, the four outcomes of a call, a streamed turn. Needs no key and no service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {
@@ -32,6 +33,9 @@ impl Demo {
         let mut text = String::new();
         let guarded = guard
             .call(Call::surface("demo"), |rb| async {
+                if let Err(fault) = tour(guard, &mut text).await {
+                    return rb.error(codes::job_failed("demo", fault));
+                }
                 outcomes(guard, &rb, &mut text).await;
                 match streamed(&mut text) {
                     Ok((events, upserts)) => {
@@ -163,10 +167,14 @@ fn end_of(text: &str, columns: usize) -> String {
 }
 
 fn next_steps(text: &mut String) {
-    // Someone who came by way of cargo has no binary in the path yet.
-    let cantrip = if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" };
+    // Someone who came by way of cargo stands in the repository and has no binary in the path yet.
+    let (cantrip, first) = if std::env::var_os("CARGO").is_some() {
+        ("cargo run -q --", "printf 'four\\nseven!!' | cargo run -q -- cast examples/counter.toml 'count the letters'")
+    } else {
+        ("cantrip", "cd \"$(mktemp -d)\" && cantrip new hello && cantrip cast hello.toml 'say hello'")
+    };
     let _ = writeln!(text, "{BOLD}Try it{BOLD:#}\n");
-    let _ = writeln!(text, "  {cantrip} codes budget_spent");
+    let _ = writeln!(text, "  {first}");
     let _ = writeln!(text, "  {cantrip} demo --events | {cantrip} stream - --gradient 0");
-    let _ = writeln!(text, "  {cantrip} limits");
+    let _ = writeln!(text, "  {cantrip} codes budget_spent");
 }

@@ -13,6 +13,12 @@ cantrip_canon::limits! {
     LINE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// Faults of one file that are listed; further ones are counted.
     FAULTS_LISTED_MAX: usize = 100, "faults";
+    /// A file of conformance cases.
+    CASES_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// How long one conformance case may take; one that takes longer has failed.
+    CASE_MS_MAX: u64 = 30_000, "ms";
+    /// A request that the loopback provider of a conformance case reads.
+    EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
 }
 
 const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
@@ -27,6 +33,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("crystal", cantrip_crystal::limits::ALL),
     ("circle", cantrip_circle::limits::ALL),
     ("cantrip", cantrip::limits::ALL),
+    ("service", cantrip_service::limits::ALL),
     ("cli", ALL),
 ];
 

@@ -3,11 +3,17 @@
 //! The answer alone goes to standard output, all else to standard error. Every command ends in one reply; its text, its
 //! envelope (`--json`) and the exit status all come from that one value.
 
+mod cast;
 mod codes;
+mod conformance;
 mod demo;
 mod limits;
+mod new;
 mod present;
+mod store;
 mod stream;
+mod tour;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,9 +41,12 @@ struct Cantrip {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Cast(cast::Cast),
+    New(new::New),
     Stream(stream::Stream),
     Codes(codes::Codes),
     Limits(limits::Limits),
+    Conformance(conformance::Conformance),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +64,12 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
     let present = Present { json };
     match command {
         Command::Demo(demo) => demo.run(&guard, present).await,
+        Command::Cast(cast) => cast.run(&guard, present).await,
+        Command::New(new) => {
+            let guarded = guard.call(Call::surface("new"), |rb| async { new.reply(rb) }).await;
+            present.reply(guarded, || new.draw())
+        }
+        Command::Conformance(conformance) => conformance.run(&guard, present).await,
         Command::Codes(codes) => {
             let guarded = guard.call(Call::surface("codes"), |rb| async { codes.reply(rb) }).await;
             present.reply(guarded, || codes.draw())

@@ -112,7 +112,8 @@ fn every_room_that_has_bounds_has_them_listed() {
     for room in std::fs::read_dir(rooms).expect("the rooms").map(|entry| entry.expect("an entry").path()) {
         let Ok(source) = std::fs::read_to_string(room.join("src/limits.rs")) else { continue };
         let name = room.file_name().and_then(|name| name.to_str()).expect("UTF-8");
-        let declared = source.lines().filter(|line| line.starts_with("    ") && line.contains(": ") && line.ends_with("\";"));
+        let declared =
+            source.lines().filter(|line| line.starts_with("    ") && line.contains(": ") && line.ends_with("\";"));
         let shown = listed.iter().filter(|row| row["room"] == name).count();
         assert!(shown > 0 && shown >= declared.count(), "{name} has bounds that are not listed");
     }
@@ -263,6 +264,10 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
     let shown = stdout(&output);
     let counted = format!("=> {}", AnyCode::all().len());
+    let failed = format!("=> {}", (0..20_000).filter(|line| line % 17 == 0).count());
+    for expected in [&failed, "=> 20000", "TypeError", "max_turns", "verified"] {
+        assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    }
     for expected in [&counted, "Invalid", "0.42 USD is more than the 0.25 USD left", codes::CRASH.as_str(), "=> 17"] {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }

@@ -1,0 +1,206 @@
+//! What a case does, step by step.
+
+use cantrip_crystal::tree::{Node, Shape};
+use cantrip_loom::export::Format;
+use serde_json::Value;
+
+use super::issues::Issues;
+use super::setup::Setup;
+
+/// Its steps, in order; never empty.
+#[derive(Debug)]
+pub(super) struct Action {
+    pub(super) steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+pub(super) enum Step {
+    Construct,
+    Cast {
+        intent: Option<String>,
+        crystal: Option<String>,
+    },
+    MutateCall(Value),
+    /// By its place in the loom.
+    DeleteTurn(usize),
+    Reward {
+        turn: usize,
+        reward: f64,
+    },
+    /// Behind a turn of the last cast's thread, from 1.
+    Fork {
+        from: usize,
+        crystal: Option<String>,
+        intent: Option<String>,
+    },
+    ExtractThread(usize),
+    Export {
+        format: Format,
+        redacted: bool,
+    },
+    Acp,
+}
+
+impl Step {
+    /// Whether it follows a cast.
+    pub(super) fn is_after(&self) -> bool {
+        match self {
+            Self::Construct | Self::Cast { .. } | Self::Acp => false,
+            Self::MutateCall(_)
+            | Self::DeleteTurn(_)
+            | Self::Reward { .. }
+            | Self::Fork { .. }
+            | Self::ExtractThread(_)
+            | Self::Export { .. } => true,
+        }
+    }
+}
+
+const ACTION_KEYS: &[&str] = &["construct_cantrip", "cast", "then", "acp_exchange"];
+const THEN_KEYS: &[&str] = &["mutate_call", "delete_turn", "annotate_reward", "fork", "extract_thread", "export_loom"];
+
+pub(super) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
+    let mut steps = Vec::new();
+    match &node.shape {
+        Shape::List(items) => {
+            for item in items {
+                entries(item, setup, issues, &mut steps);
+            }
+        }
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+            entries(node, setup, issues, &mut steps);
+        }
+    }
+    (!steps.is_empty()).then_some(Action { steps })
+}
+
+fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step>) {
+    for (key, value) in issues.map(node, "an action", ACTION_KEYS) {
+        match &*key.text {
+            "construct_cantrip" => {
+                if issues.flag(value) == Some(true) {
+                    steps.push(Step::Construct);
+                }
+            }
+            "cast" => {
+                let (mut intent, mut crystal) = (None, None);
+                for (key, value) in issues.map(value, "a cast", &["intent", "crystal"]) {
+                    if key.text == "intent" {
+                        intent = nullable(value, issues);
+                    } else {
+                        crystal = named(value, setup, issues);
+                    }
+                }
+                steps.push(Step::Cast { intent, crystal });
+            }
+            "then" => {
+                if !steps.iter().any(|step| matches!(step, Step::Cast { .. })) {
+                    issues.push(key.line, "`then` comes after a cast");
+                }
+                match &value.shape {
+                    Shape::List(items) => items.iter().for_each(|item| then(item, setup, issues, steps)),
+                    Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+                        then(value, setup, issues, steps);
+                    }
+                }
+            }
+            _ => {
+                for exchange in issues.list(value, "a list of requests") {
+                    issues.map(exchange, "a request", &["id", "method", "params"]);
+                }
+                steps.push(Step::Acp);
+            }
+        }
+    }
+}
+
+fn then(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step>) {
+    for (key, value) in issues.map(node, "a step after a cast", THEN_KEYS) {
+        let step = match &*key.text {
+            "mutate_call" => Some(Step::MutateCall(value.to_value())),
+            "delete_turn" => issues.index(value).map(Step::DeleteTurn),
+            "annotate_reward" => reward(value, issues),
+            "fork" => fork(value, setup, issues),
+            "extract_thread" => issues.index(value).map(Step::ExtractThread),
+            _ => export(value, issues),
+        };
+        steps.extend(step);
+    }
+}
+
+fn reward(node: &Node, issues: &mut Issues) -> Option<Step> {
+    let (mut turn, mut reward) = (None, None);
+    for (key, value) in issues.map(node, "a reward", &["turn", "reward"]) {
+        if key.text == "turn" {
+            turn = issues.index(value);
+        } else {
+            reward = issues.number(value);
+        }
+    }
+    match (turn, reward) {
+        (Some(turn), Some(reward)) => Some(Step::Reward { turn, reward }),
+        (None, _) | (_, None) => {
+            issues.push(node.line, "a reward needs `turn` and `reward`");
+            None
+        }
+    }
+}
+
+fn fork(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
+    let (mut from, mut crystal, mut intent) = (None, None, None);
+    for (key, value) in issues.map(node, "a fork", &["from_turn", "crystal", "intent"]) {
+        match &*key.text {
+            "from_turn" => from = issues.index(value).filter(|from| *from > 0),
+            "crystal" => crystal = named(value, setup, issues),
+            _ => intent = nullable(value, issues),
+        }
+    }
+    if from.is_none() {
+        issues.push(node.line, "a fork needs `from_turn`, counted from 1");
+    }
+    Some(Step::Fork { from: from?, crystal, intent })
+}
+
+fn export(node: &Node, issues: &mut Issues) -> Option<Step> {
+    let (mut format, mut redacted) = (Some(Format::Turns), true);
+    for (key, value) in issues.map(node, "an export", &["format", "redaction"]) {
+        if key.text == "format" {
+            format = match issues.text(value)?.as_str() {
+                "turns" | "jsonl" => Some(Format::Turns),
+                "journal" => Some(Format::Journal),
+                "chat" => Some(Format::Chat),
+                "trajectories" => Some(Format::Trajectories),
+                other => {
+                    let known = "turns, journal, chat or trajectories";
+                    issues.push(value.line, format!("no export is called {other:?}: {known}"));
+                    None
+                }
+            };
+        } else {
+            redacted = match &value.shape {
+                Shape::Bool(redacted) => *redacted,
+                Shape::Text(text) if text == "default" || text == "on" => true,
+                Shape::Text(text) if text == "off" => false,
+                Shape::Null | Shape::Number(_) | Shape::Text(_) | Shape::List(_) | Shape::Map(_) => {
+                    issues.wanted(value, "default, on or off");
+                    true
+                }
+            };
+        }
+    }
+    Some(Step::Export { format: format?, redacted })
+}
+
+fn nullable(node: &Node, issues: &mut Issues) -> Option<String> {
+    if node.shape == Shape::Null { None } else { issues.text(node) }
+}
+
+/// A crystal by the key that the setup gives it.
+fn named(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<String> {
+    let name = issues.text(node)?;
+    if name == "crystal" || setup.named.contains_key(&name) {
+        return Some(name);
+    }
+    issues.push(node.line, format!("the setup has no crystal under the key {name:?}"));
+    None
+}

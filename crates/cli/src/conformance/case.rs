@@ -1,0 +1,98 @@
+//! What does a file of cases say? One value a case, read strictly, before anything runs.
+
+use cantrip_crystal::tree::{Issue, Node, Shape};
+
+use super::action::{Action, read_action};
+use super::expect::{Wanted, read_expect};
+use super::issues::Issues;
+use super::setup::{Setup, read_setup};
+
+/// One case.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) rule: String,
+    pub(super) name: String,
+    pub(super) body: Body,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Skipped(&'static str),
+    Runs(Box<Runs>),
+}
+
+/// What is built, done and looked at.
+#[derive(Debug)]
+pub(super) struct Runs {
+    pub(super) setup: Setup,
+    pub(super) action: Action,
+    pub(super) expect: Vec<Wanted>,
+}
+
+const CASE_KEYS: &[&str] = &["rule", "name", "description", "setup", "action", "expect", "skip"];
+
+/// The cases of a text in its order, or everything that is wrong with it.
+pub(super) fn read(text: &str) -> Result<Vec<Case>, Vec<Issue>> {
+    let root = Node::read_yaml(text).map_err(|issue| vec![issue])?;
+    let mut issues = Issues::default();
+    let nodes = issues.list(&root, "a list of cases");
+    let cases: Vec<Case> = nodes.iter().filter_map(|node| case(node, &mut issues)).collect();
+    issues.0.sort_by_key(|issue| issue.line);
+    if issues.0.is_empty() { Ok(cases) } else { Err(issues.0) }
+}
+
+fn case(node: &Node, issues: &mut Issues) -> Option<Case> {
+    let (mut rule, mut name, mut skip) = (None, None, false);
+    let (mut setup, mut action, mut expect) = (None, None, None);
+    for (key, value) in issues.map(node, "a case", CASE_KEYS) {
+        match &*key.text {
+            "rule" => rule = issues.text(value),
+            "name" => name = issues.text(value),
+            "description" => {
+                issues.text(value);
+            }
+            "skip" => skip = issues.flag(value).unwrap_or(false),
+            "setup" => setup = Some(value),
+            "action" => action = Some(value),
+            "expect" => expect = Some(value),
+            _ => {}
+        }
+    }
+    let (Some(rule), Some(name)) = (rule, name) else {
+        issues.push(node.line, "a case needs `rule` and `name`");
+        return None;
+    };
+    let skipped = |why| Some(Case { rule: rule.clone(), name: name.clone(), body: Body::Skipped(why) });
+    if setup.is_none() && action.is_none() && expect.is_none() {
+        return skipped(if skip { "marked skip" } else { "it has neither setup, action nor expect" });
+    }
+    // A case that is skipped is read as strictly as any other.
+    let setup = setup.map_or_else(Setup::default, |setup| read_setup(setup, issues));
+    let action = action.and_then(|action| read_action(action, &setup, issues));
+    let expect = match expect {
+        Some(Node { shape: Shape::Null, line }) => {
+            issues.push(*line, "`expect` is empty: a case that expects nothing shows nothing");
+            Vec::new()
+        }
+        Some(expect) => {
+            let before = issues.0.len();
+            let wanted = read_expect(expect, issues);
+            if wanted.is_empty() && issues.0.len() == before {
+                issues.push(expect.line, "`expect` is empty: a case that expects nothing shows nothing");
+            }
+            wanted
+        }
+        None => {
+            issues.push(node.line, "a case with an action needs `expect`");
+            Vec::new()
+        }
+    };
+    if skip {
+        return skipped("marked skip");
+    }
+    let Some(action) = action else {
+        issues.push(node.line, "a case needs an `action`");
+        return None;
+    };
+    Some(Case { rule, name, body: Body::Runs(Box::new(Runs { setup, action, expect })) })
+}

@@ -1,0 +1,382 @@
+//! Is what was seen what the case wants?
+
+use cantrip_canon::{EntityId, TurnId};
+use cantrip_loom::{Ending, EntityView, Half, Loom, Origin, Outcome, Settlement, Thread, Turn, render};
+use serde_json::{Value, json};
+
+use super::act::{Seen, unread};
+use super::asked;
+use super::expect::{TurnWanted, Wanted};
+use super::pattern::{Fields, mismatch, same, shown};
+use super::world::World;
+
+/// The loom as the case left it.
+pub(super) struct Checker<'a> {
+    world: &'a World<'a>,
+    seen: &'a Seen,
+    turns: Vec<Turn>,
+    /// Their ids, as a case refers to them.
+    ids: Vec<String>,
+    entities: Vec<EntityView>,
+    /// Of the last cast.
+    thread: Option<Thread>,
+    logged: Option<String>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) async fn new(world: &'a World<'a>, seen: &'a Seen, logged: Option<String>) -> Result<Self, String> {
+        let turns = world.turns().await?;
+        Ok(Self {
+            world,
+            seen,
+            ids: turns.iter().map(|turn| turn.id.to_string()).collect(),
+            turns,
+            entities: world.entities().await?,
+            thread: world.last_thread(seen).await?,
+            logged,
+        })
+    }
+
+    /// What is not as wanted, in words.
+    pub(super) async fn check(&self, wanted: &Wanted) -> Result<Option<String>, String> {
+        Ok(match wanted {
+            Wanted::Result(wanted) => self.result("result", wanted, self.answer()),
+            Wanted::ResultContains(part) => self.result_contains(part),
+            Wanted::Results(wanted) => self.results(wanted),
+            Wanted::Terminated(wanted) => self.ended("terminated", *wanted),
+            Wanted::Truncated(wanted) => self.ended("truncated", *wanted),
+            Wanted::Turns(wanted) => equal("turns", *wanted, self.thread_turns().len() as u64),
+            Wanted::Usage(fields) => mismatch(fields, "usage", &self.usage(), &self.ids),
+            Wanted::CumulativeUsage(fields) => {
+                let usage = self.outcome().map_or(Value::Null, |outcome| json!(outcome.usage));
+                mismatch(fields, "cumulative_usage", &usage, &self.ids)
+            }
+            Wanted::Entities(wanted) => equal("entities", *wanted, self.entities.len() as u64),
+            Wanted::EntityIdsUnique(wanted) => self.unique(*wanted),
+            Wanted::Error(part) => self.error(part),
+            Wanted::Calls { key, names } => {
+                let found: Vec<&str> = self.settled().map(|(turn, at)| turn.gate_calls[at].gate.as_str()).collect();
+                equal(key, json!(names), json!(found))
+            }
+            Wanted::GateResults(wanted) => {
+                let found: Vec<Value> = self.settled().filter_map(|(turn, at)| result_of(turn, at)).collect();
+                self.result("gate_results", &json!(wanted), Some(&json!(found)))
+            }
+            Wanted::Observation { turn, is_error, content, contains } => {
+                self.observation(*turn, *is_error, content.as_deref(), contains)
+            }
+            Wanted::Invocations { key, crystal, wanted } => {
+                asked::invocations(key, self.world.scripted(crystal), wanted, &self.ids)
+            }
+            Wanted::Tools(tools) => asked::tools(self.world.scripted("crystal"), tools, &self.ids),
+            Wanted::ToolChoice(choice) => asked::choice(self.world.scripted("crystal"), choice),
+            Wanted::Loom { turn_count, call, turns } => self.loom(*turn_count, call, turns).await?,
+            Wanted::Threads(wanted) => equal("threads", *wanted, self.world.leaves().await?.len() as u64),
+            Wanted::Thread { at, turns, result, last_turn } => {
+                self.thread_at(*at, *turns, result.as_ref(), last_turn.as_ref()).await?
+            }
+            Wanted::Halves(wanted) => self.halves(wanted),
+            Wanted::Extracted { length, turns } => match &self.seen.extracted {
+                Some(thread) => length
+                    .and_then(|length| equal("thread.length", length, thread.turns.len() as u64))
+                    .or_else(|| self.turns_match("thread.turns", turns, &thread.turns)),
+                None => Some("thread: none was extracted".to_owned()),
+            },
+            Wanted::ChildTurns(wanted) => match self.child() {
+                Some(child) => equal("child_turns", *wanted, self.turns_of(child.entity.entity_id)),
+                None => Some("child_turns: there is no child".to_owned()),
+            },
+            Wanted::ChildTruncated(wanted) => self.child_truncated(*wanted).await?,
+            Wanted::AcpResponses => Some("acp_exchange is not built yet".to_owned()),
+            Wanted::LogsExclude(parts) => excluded("logs_exclude", self.logged.as_deref(), parts),
+            Wanted::ExportExclude(parts) => excluded("loom_export_exclude", self.seen.exported.as_deref(), parts),
+            Wanted::GateExecutions(counts) => counts.iter().find_map(|(gate, wanted)| {
+                let path = format!("gate_executions.{gate}");
+                match self.world.executions(gate) {
+                    Some(found) => equal(&path, *wanted, found),
+                    None => Some(format!("{path}: the case has no such gate of its own")),
+                }
+            }),
+        })
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        self.seen.last()?.outcome.as_ref()
+    }
+
+    fn answer(&self) -> Option<&Value> {
+        answer(self.outcome()?)
+    }
+
+    fn thread_turns(&self) -> &[Turn] {
+        self.thread.as_ref().map_or(&[], |thread| &thread.turns)
+    }
+
+    fn result(&self, path: &str, wanted: &Value, found: Option<&Value>) -> Option<String> {
+        match found {
+            Some(found) if same(wanted, found) => None,
+            Some(found) => Some(format!("{path}: expected {}, got {}", shown(wanted), shown(found))),
+            None => Some(format!("{path}: expected {}, got none{}", shown(wanted), self.instead())),
+        }
+    }
+
+    /// What the last step said, where an answer is missing.
+    fn instead(&self) -> String {
+        self.seen.errors.last().map(|error| format!(" ({error})")).unwrap_or_default()
+    }
+
+    fn result_contains(&self, part: &str) -> Option<String> {
+        let Some(found) = self.answer() else {
+            return Some(format!("result_contains: expected {part:?}, got none{}", self.instead()));
+        };
+        let text = render::result_text(found);
+        (!text.contains(part)).then(|| format!("result_contains: expected {part:?}, got {}", shown(found)))
+    }
+
+    fn results(&self, wanted: &[Value]) -> Option<String> {
+        let found: Vec<Value> = self
+            .seen
+            .casts
+            .iter()
+            .map(|cast| cast.outcome.as_ref().and_then(answer).cloned().unwrap_or_default())
+            .collect();
+        self.result("results", &json!(wanted), Some(&json!(found)))
+    }
+
+    fn ended(&self, key: &str, wanted: bool) -> Option<String> {
+        let Some(outcome) = self.outcome() else { return Some(format!("{key}: no cast has ended{}", self.instead())) };
+        let terminated = match outcome.ending {
+            Ending::Terminated { .. } => true,
+            Ending::Truncated { .. } => false,
+        };
+        equal(key, wanted, terminated == (key == "terminated"))
+    }
+
+    /// Of the last turn: of the attempt that was accepted.
+    fn usage(&self) -> Value {
+        let Some(turn) = self.thread_turns().last() else { return Value::Null };
+        let metadata = &turn.metadata;
+        json!({
+            "prompt_tokens": metadata.tokens_prompt,
+            "completion_tokens": metadata.tokens_completion,
+            "cached_tokens": metadata.tokens_cached,
+            "total_tokens": metadata.tokens_prompt.saturating_add(metadata.tokens_completion),
+        })
+    }
+
+    fn unique(&self, wanted: bool) -> Option<String> {
+        let ids: Vec<EntityId> = self.seen.casts.iter().filter_map(|cast| cast.entity).collect();
+        if ids.len() < self.seen.casts.len() || ids.is_empty() {
+            return Some("entity_ids_unique: a cast made no entity".to_owned());
+        }
+        let unique = ids.iter().enumerate().all(|(at, id)| !ids[..at].contains(id));
+        equal("entity_ids_unique", wanted, unique)
+    }
+
+    fn error(&self, part: &str) -> Option<String> {
+        let found = &self.seen.errors;
+        if found.iter().any(|text| text.contains(part)) {
+            return None;
+        }
+        let got = if found.is_empty() { "no error".to_owned() } else { format!("{:?}", found.join("; ")) };
+        Some(format!("error: expected {part:?}, got {got}"))
+    }
+
+    /// The settled calls of the last cast, in order: the turn, and the place in it.
+    fn settled(&self) -> impl Iterator<Item = (&Turn, usize)> {
+        let cast = self.outcome().map(|outcome| outcome.cast_id);
+        let turns = self.thread_turns().iter().filter(move |turn| Some(turn.cast_id) == cast);
+        turns.flat_map(|turn| (0..turn.gate_calls.len()).map(move |at| (turn, at))).filter(|(turn, at)| {
+            match turn.gate_calls[*at].settlement {
+                Settlement::Settled(_) => true,
+                Settlement::Delegated => false,
+            }
+        })
+    }
+
+    fn observation(
+        &self,
+        number: usize,
+        is_error: Option<bool>,
+        content: Option<&str>,
+        contains: &[String],
+    ) -> Option<String> {
+        let path = format!("turn_{number}_observation");
+        let Some(turn) = self.thread_turns().get(number - 1) else { return Some(format!("{path}: no such turn")) };
+        let failed = turn.gate_calls.iter().any(|record| record.is_error())
+            || turn.outputs.iter().any(|output| output.is_error());
+        let text = self.observed(turn);
+        is_error
+            .and_then(|wanted| equal(&format!("{path}.is_error"), wanted, failed))
+            .or_else(|| content.and_then(|wanted| equal(&format!("{path}.content"), json!(wanted), json!(text))))
+            .or_else(|| missing(&format!("{path}.content_contains"), &text, contains))
+    }
+
+    fn observed(&self, turn: &Turn) -> String {
+        let entity = self.entities.iter().find(|entity| entity.entity.entity_id == turn.entity_id);
+        render::observation(turn, entity.map_or("", |entity| &entity.entity.medium))
+    }
+
+    async fn loom(&self, count: Option<u64>, call: &Fields, turns: &[TurnWanted]) -> Result<Option<String>, String> {
+        if let Some(fault) = count.and_then(|count| equal("loom.turn_count", count, self.turns.len() as u64)) {
+            return Ok(Some(fault));
+        }
+        if !call.is_empty() {
+            let roots = match self.world.is_woven().await? {
+                true => self.world.service.runtime().loom().roots(self.world.loom()).await.map_err(unread)?,
+                false => Vec::new(),
+            };
+            let recorded = roots.first().map_or(Value::Null, |root| json!(root.cantrip.call));
+            if let Some(fault) = mismatch(call, "loom.call", &recorded, &self.ids) {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(self.turns_match("loom.turns", turns, &self.turns))
+    }
+
+    /// From the first on, only the named fields.
+    fn turns_match(&self, path: &str, wanted: &[TurnWanted], found: &[Turn]) -> Option<String> {
+        wanted.iter().enumerate().find_map(|(at, wanted)| {
+            let path = format!("{path}[{at}]");
+            match found.get(at) {
+                Some(turn) => self.turn_matches(&path, wanted, turn),
+                None => Some(format!("{path}: no such turn")),
+            }
+        })
+    }
+
+    fn turn_matches(&self, path: &str, wanted: &TurnWanted, turn: &Turn) -> Option<String> {
+        let observed = self.observed(turn);
+        let mut shape = json!(turn);
+        if let Value::Object(fields) = &mut shape {
+            let names: Vec<&str> = turn.gate_calls.iter().map(|record| record.gate.as_str()).collect();
+            fields.insert("utterance".to_owned(), json!(turn.said()));
+            fields.insert("observation".to_owned(), json!(observed));
+            fields.insert("gate_calls".to_owned(), json!(names));
+        }
+        let found = wanted.fields.iter().find_map(|(name, pattern)| match (name.as_str(), pattern.text()) {
+            ("entity_id", Some("parent")) => (!self.is_parent(turn.entity_id))
+                .then(|| format!("{path}.entity_id: {} is not the parent", turn.entity_id)),
+            ("entity_id", Some("child")) => {
+                (!self.is_child(turn.entity_id)).then(|| format!("{path}.entity_id: {} is no child", turn.entity_id))
+            }
+            (name, _) => {
+                let field = shape.get(name).unwrap_or(&Value::Null);
+                pattern.mismatch(&format!("{path}.{name}"), field, &self.ids)
+            }
+        });
+        found.or_else(|| missing(&format!("{path}.observation_contains"), &observed, &wanted.observation_contains))
+    }
+
+    /// Whether it is the entity of the cast.
+    fn is_parent(&self, entity: EntityId) -> bool {
+        self.seen.last().and_then(|cast| cast.entity) == Some(entity)
+    }
+
+    /// Whether it is another one, spawned by a turn of the cast's entity.
+    fn is_child(&self, entity: EntityId) -> bool {
+        let Some(view) = self.entities.iter().find(|view| view.entity.entity_id == entity) else { return false };
+        match view.entity.origin {
+            Origin::Child { parent, .. } => self.entity_of(parent).is_some_and(|parent| self.is_parent(parent)),
+            Origin::Root | Origin::Fork(_) => false,
+        }
+    }
+
+    fn entity_of(&self, turn: TurnId) -> Option<EntityId> {
+        self.turns.iter().find(|known| known.id == turn).map(|turn| turn.entity_id)
+    }
+
+    async fn thread_at(
+        &self,
+        at: usize,
+        turns: Option<u64>,
+        result: Option<&Value>,
+        last: Option<&TurnWanted>,
+    ) -> Result<Option<String>, String> {
+        let path = format!("thread_{at}");
+        let leaves = self.world.leaves().await?;
+        let Some(leaf) = leaves.get(at) else { return Ok(Some(format!("{path}: no such thread"))) };
+        let thread = self.world.service.runtime().loom().thread(*leaf).await.map_err(unread)?;
+        let counted = turns.and_then(|turns| equal(&format!("{path}.turns"), turns, thread.turns.len() as u64));
+        let outcome = thread.casts.last().and_then(|cast| cast.outcome.as_ref());
+        let answered =
+            || result.and_then(|wanted| self.result(&format!("{path}.result"), wanted, outcome.and_then(answer)));
+        let closed = || match (last, thread.turns.last()) {
+            (Some(wanted), Some(turn)) => self.turn_matches(&format!("{path}.last_turn"), wanted, turn),
+            (Some(_), None) => Some(format!("{path}.last_turn: no such turn")),
+            (None, _) => None,
+        };
+        Ok(counted.or_else(answered).or_else(closed))
+    }
+
+    fn halves(&self, wanted: &[Fields]) -> Option<String> {
+        let Some(thread) = &self.thread else { return Some("thread: the cast closed no turn".to_owned()) };
+        let halves: Vec<Value> = thread
+            .halves()
+            .iter()
+            .map(|half| match half {
+                Half::Entity { utterance, .. } => {
+                    json!({"role": "entity", "content": utterance.map(|utterance| utterance.text())})
+                }
+                Half::Circle { observation, .. } => json!({"role": "circle", "content": self.observed(observation)}),
+            })
+            .collect();
+        if wanted.len() != halves.len() {
+            return Some(format!("thread: expected {} halves, got {}", wanted.len(), halves.len()));
+        }
+        let mut both = wanted.iter().zip(&halves).enumerate();
+        both.find_map(|(at, (wanted, half))| mismatch(wanted, &format!("thread[{at}]"), half, &self.ids))
+    }
+
+    /// The first child of the loom.
+    fn child(&self) -> Option<&EntityView> {
+        self.entities.iter().find(|view| match view.entity.origin {
+            Origin::Child { .. } => true,
+            Origin::Root | Origin::Fork(_) => false,
+        })
+    }
+
+    fn turns_of(&self, entity: EntityId) -> u64 {
+        self.turns.iter().filter(|turn| turn.entity_id == entity).count() as u64
+    }
+
+    async fn child_truncated(&self, wanted: bool) -> Result<Option<String>, String> {
+        let Some(child) = self.child() else { return Ok(Some("child_truncated: there is no child".to_owned())) };
+        let casts = self.world.service.runtime().loom().casts(child.entity.entity_id).await.map_err(unread)?;
+        Ok(match casts.last().and_then(|cast| cast.outcome.as_ref()).map(|outcome| &outcome.ending) {
+            Some(Ending::Truncated { .. }) => equal("child_truncated", wanted, true),
+            Some(Ending::Terminated { .. }) => equal("child_truncated", wanted, false),
+            None => Some("child_truncated: the child has not ended".to_owned()),
+        })
+    }
+}
+
+fn answer(outcome: &Outcome) -> Option<&Value> {
+    match &outcome.ending {
+        Ending::Terminated { result, .. } => Some(result),
+        Ending::Truncated { .. } => None,
+    }
+}
+
+fn result_of(turn: &Turn, at: usize) -> Option<Value> {
+    match &turn.gate_calls[at].settlement {
+        Settlement::Settled(settled) => Some(settled.result.clone()),
+        Settlement::Delegated => None,
+    }
+}
+
+pub(super) fn equal<T: PartialEq + serde::Serialize>(path: &str, wanted: T, found: T) -> Option<String> {
+    (wanted != found).then(|| format!("{path}: expected {}, got {}", shown(&json!(wanted)), shown(&json!(found))))
+}
+
+fn missing(path: &str, text: &str, parts: &[String]) -> Option<String> {
+    let part = parts.iter().find(|part| !text.contains(part.as_str()))?;
+    Some(format!("{path}: expected {part:?}, got {}", shown(&json!(text))))
+}
+
+/// A check of what is not there needs something to look at.
+fn excluded(path: &str, text: Option<&str>, parts: &[String]) -> Option<String> {
+    let Some(text) = text else { return Some(format!("{path}: there is nothing to look at")) };
+    let part = parts.iter().find(|part| text.contains(part.as_str()))?;
+    Some(format!("{path}: {part:?} is there"))
+}

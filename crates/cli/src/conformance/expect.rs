@@ -1,0 +1,337 @@
+//! What a case wants to see.
+
+use cantrip_crystal::tree::{Node, Shape};
+use serde_json::Value;
+
+use super::issues::Issues;
+use super::pattern::{Fields, Pattern, fields};
+
+/// One thing that must hold.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Result(Value),
+    ResultContains(String),
+    Results(Vec<Value>),
+    Terminated(bool),
+    Truncated(bool),
+    Turns(u64),
+    Usage(Fields),
+    CumulativeUsage(Fields),
+    Entities(u64),
+    EntityIdsUnique(bool),
+    Error(String),
+    /// Under either of two keys, which mean the same.
+    Calls {
+        key: &'static str,
+        names: Vec<String>,
+    },
+    GateResults(Vec<Value>),
+    Observation {
+        turn: usize,
+        is_error: Option<bool>,
+        content: Option<String>,
+        contains: Vec<String>,
+    },
+    Invocations {
+        key: &'static str,
+        crystal: &'static str,
+        wanted: Invocations,
+    },
+    Tools(Vec<Fields>),
+    ToolChoice(String),
+    Loom {
+        turn_count: Option<u64>,
+        call: Fields,
+        turns: Vec<TurnWanted>,
+    },
+    Threads(u64),
+    Thread {
+        at: usize,
+        turns: Option<u64>,
+        result: Option<Value>,
+        last_turn: Option<TurnWanted>,
+    },
+    Halves(Vec<Fields>),
+    Extracted {
+        length: Option<u64>,
+        turns: Vec<TurnWanted>,
+    },
+    ChildTurns(u64),
+    ChildTruncated(bool),
+    AcpResponses,
+    LogsExclude(Vec<String>),
+    ExportExclude(Vec<String>),
+    GateExecutions(Vec<(String, u64)>),
+}
+
+#[derive(Debug)]
+pub(super) enum Invocations {
+    Count(u64),
+    /// From the first on; there may be more.
+    Each(Vec<Invocation>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Invocation {
+    pub(super) messages: Option<Vec<Fields>>,
+    pub(super) message_count: Option<u64>,
+    pub(super) first_message: Option<Fields>,
+    pub(super) include: Vec<String>,
+    pub(super) exclude: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TurnWanted {
+    pub(super) fields: Fields,
+    pub(super) observation_contains: Vec<String>,
+}
+
+const TURN_KEYS: &[&str] = &[
+    "id",
+    "parent_id",
+    "cantrip_id",
+    "entity_id",
+    "sequence",
+    "utterance",
+    "observation",
+    "gate_calls",
+    "metadata",
+    "reward",
+    "terminated",
+    "truncated",
+    "loom_id",
+    "cast_id",
+    "intent",
+    "sealed",
+    "continuation_of",
+    "forked_from",
+    "spawned_by",
+    "ended_by",
+    "truncation_reason",
+    "error",
+    "observation_contains",
+];
+const METADATA_KEYS: &[&str] = &[
+    "tokens_prompt",
+    "tokens_completion",
+    "tokens_cached",
+    "duration_ms",
+    "timestamp",
+    "attempts",
+    "cost_micros",
+    "model",
+];
+const USAGE_KEYS: &[&str] =
+    &["prompt_tokens", "completion_tokens", "cached_tokens", "total_tokens", "reasoning_tokens", "cache_write_tokens"];
+const MESSAGE_KEYS: &[&str] = &["role", "content", "calls", "gate"];
+const CALL_KEYS: &[&str] =
+    &["system_prompt", "temperature", "top_p", "seed", "stop", "tool_choice", "require_done_tool", "max_tokens"];
+const INVOCATION_KEYS: &[&str] = &[
+    "messages",
+    "message_count",
+    "first_message",
+    "messages_include",
+    "messages_exclude",
+    "message_count_includes",
+    "message_count_excludes",
+];
+const KEYS: &[&str] = &[
+    "result",
+    "result_contains",
+    "results",
+    "terminated",
+    "truncated",
+    "turns",
+    "usage",
+    "cumulative_usage",
+    "entities",
+    "entity_ids_unique",
+    "error",
+    "gate_calls_executed",
+    "gate_call_order",
+    "gate_results",
+    "crystal_invocations",
+    "fork_crystal_invocations",
+    "crystal_received_tools",
+    "crystal_received_tool_choice",
+    "loom",
+    "threads",
+    "thread",
+    "child_turns",
+    "child_truncated",
+    "acp_responses",
+    "logs_exclude",
+    "loom_export_exclude",
+    "gate_executions",
+];
+
+fn observed_turn(key: &str) -> Option<usize> {
+    key.strip_prefix("turn_")?.strip_suffix("_observation")?.parse().ok().filter(|turn| *turn > 0)
+}
+
+fn thread_at(key: &str) -> Option<usize> {
+    key.strip_prefix("thread_")?.parse().ok()
+}
+
+pub(super) fn read_expect(node: &Node, issues: &mut Issues) -> Vec<Wanted> {
+    let known = |key: &str| KEYS.contains(&key) || observed_turn(key).is_some() || thread_at(key).is_some();
+    let entries = issues.map_where(node, "expect", known);
+    entries.into_iter().filter_map(|(key, value)| wanted(&key.text, value, issues)).collect()
+}
+
+fn wanted(key: &str, node: &Node, issues: &mut Issues) -> Option<Wanted> {
+    if let Some(turn) = observed_turn(key) {
+        return Some(observation(turn, node, issues));
+    }
+    if let Some(at) = thread_at(key) {
+        return Some(thread(at, node, issues));
+    }
+    Some(match key {
+        "result" => Wanted::Result(node.to_value()),
+        "result_contains" => Wanted::ResultContains(issues.text(node)?),
+        "results" => Wanted::Results(values(node, issues)),
+        "terminated" => Wanted::Terminated(issues.flag(node)?),
+        "truncated" => Wanted::Truncated(issues.flag(node)?),
+        "turns" => Wanted::Turns(issues.count(node)?),
+        "usage" => Wanted::Usage(fields(node, "usage", &USAGE_KEYS[..4], issues)),
+        "cumulative_usage" => Wanted::CumulativeUsage(fields(node, "usage", USAGE_KEYS, issues)),
+        "entities" => Wanted::Entities(issues.count(node)?),
+        "entity_ids_unique" => Wanted::EntityIdsUnique(issues.flag(node)?),
+        "error" => Wanted::Error(issues.text(node)?),
+        "gate_calls_executed" => Wanted::Calls { key: "gate_calls_executed", names: names(node, issues) },
+        "gate_call_order" => Wanted::Calls { key: "gate_call_order", names: names(node, issues) },
+        "gate_results" => Wanted::GateResults(values(node, issues)),
+        "crystal_invocations" => invocations("crystal_invocations", "crystal", node, issues),
+        "fork_crystal_invocations" => invocations("fork_crystal_invocations", "fork_crystal", node, issues),
+        "crystal_received_tools" => Wanted::Tools(each(node, "a tool", &["name", "description", "parameters"], issues)),
+        "crystal_received_tool_choice" => Wanted::ToolChoice(issues.text(node)?),
+        "loom" => loom(node, issues),
+        "threads" => Wanted::Threads(issues.count(node)?),
+        "thread" => extracted(node, issues),
+        "child_turns" => Wanted::ChildTurns(issues.count(node)?),
+        "child_truncated" => Wanted::ChildTruncated(issues.flag(node)?),
+        "acp_responses" => {
+            for response in issues.list(node, "a list of responses") {
+                issues.map(response, "a response", &["id", "has_result", "result_contains"]);
+            }
+            Wanted::AcpResponses
+        }
+        "logs_exclude" => Wanted::LogsExclude(issues.texts(node)),
+        "loom_export_exclude" => Wanted::ExportExclude(issues.texts(node)),
+        "gate_executions" => {
+            let mut counts = Vec::new();
+            for (key, value) in issues.map_where(node, "a mapping from gates to numbers", |_| true) {
+                counts.extend(issues.count(value).map(|count| (key.text.clone(), count)));
+            }
+            Wanted::GateExecutions(counts)
+        }
+        _ => return None,
+    })
+}
+
+fn values(node: &Node, issues: &mut Issues) -> Vec<Value> {
+    issues.list(node, "a list of values").iter().map(Node::to_value).collect()
+}
+
+fn names(node: &Node, issues: &mut Issues) -> Vec<String> {
+    issues.list(node, "a list of gates").iter().filter_map(|name| issues.text(name)).collect()
+}
+
+fn each(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Vec<Fields> {
+    issues.list(node, "a list").iter().map(|item| fields(item, what, known, issues)).collect()
+}
+
+fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Wanted {
+    let (mut is_error, mut content, mut contains) = (None, None, Vec::new());
+    for (key, value) in issues.map(node, "an observation", &["is_error", "content", "content_contains"]) {
+        match &*key.text {
+            "is_error" => is_error = issues.flag(value),
+            "content" => content = issues.text(value),
+            _ => contains = issues.texts(value),
+        }
+    }
+    Wanted::Observation { turn, is_error, content, contains }
+}
+
+fn invocations(key: &'static str, crystal: &'static str, node: &Node, issues: &mut Issues) -> Wanted {
+    let wanted = match &node.shape {
+        Shape::List(items) => Invocations::Each(items.iter().map(|item| invocation(item, issues)).collect()),
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Map(_) => {
+            Invocations::Count(issues.count(node).unwrap_or(0))
+        }
+    };
+    Wanted::Invocations { key, crystal, wanted }
+}
+
+fn invocation(node: &Node, issues: &mut Issues) -> Invocation {
+    let mut wanted = Invocation::default();
+    for (key, value) in issues.map(node, "an invocation", INVOCATION_KEYS) {
+        match &*key.text {
+            "messages" => wanted.messages = Some(each(value, "a message", MESSAGE_KEYS, issues)),
+            "message_count" => wanted.message_count = issues.count(value),
+            "first_message" => wanted.first_message = Some(fields(value, "a message", MESSAGE_KEYS, issues)),
+            "messages_include" | "message_count_includes" => wanted.include.extend(issues.texts(value)),
+            _ => wanted.exclude.extend(issues.texts(value)),
+        }
+    }
+    wanted
+}
+
+fn turn(node: &Node, issues: &mut Issues) -> TurnWanted {
+    let mut wanted = TurnWanted::default();
+    for (key, value) in issues.map(node, "a turn", TURN_KEYS) {
+        match &*key.text {
+            "observation_contains" => wanted.observation_contains = issues.texts(value),
+            "metadata" if matches!(value.shape, Shape::Map(_)) => {
+                let metadata = fields(value, "metadata", METADATA_KEYS, issues);
+                wanted.fields.push((key.text.clone(), Pattern::Has(metadata)));
+            }
+            name => wanted.fields.push((name.to_owned(), Pattern::read(value))),
+        }
+    }
+    wanted
+}
+
+fn turns(node: &Node, issues: &mut Issues) -> Vec<TurnWanted> {
+    issues.list(node, "a list of turns").iter().map(|item| turn(item, issues)).collect()
+}
+
+fn loom(node: &Node, issues: &mut Issues) -> Wanted {
+    let (mut turn_count, mut call, mut all) = (None, Fields::new(), Vec::new());
+    for (key, value) in issues.map(node, "a loom", &["turn_count", "call", "turns"]) {
+        match &*key.text {
+            "turn_count" => turn_count = issues.count(value),
+            "call" => call = fields(value, "a call", CALL_KEYS, issues),
+            _ => all = turns(value, issues),
+        }
+    }
+    Wanted::Loom { turn_count, call, turns: all }
+}
+
+fn thread(at: usize, node: &Node, issues: &mut Issues) -> Wanted {
+    let (mut count, mut result, mut last_turn) = (None, None, None);
+    for (key, value) in issues.map(node, "a thread", &["turns", "result", "last_turn"]) {
+        match &*key.text {
+            "turns" => count = issues.count(value),
+            "result" => result = Some(value.to_value()),
+            _ => last_turn = Some(turn(value, issues)),
+        }
+    }
+    Wanted::Thread { at, turns: count, result, last_turn }
+}
+
+/// As a list, the halves of the last cast's thread; as a mapping, the thread that was extracted.
+fn extracted(node: &Node, issues: &mut Issues) -> Wanted {
+    if matches!(node.shape, Shape::List(_)) {
+        return Wanted::Halves(each(node, "half a turn", &["role", "content"], issues));
+    }
+    let (mut length, mut all) = (None, Vec::new());
+    for (key, value) in issues.map(node, "a thread", &["length", "turns"]) {
+        if key.text == "length" {
+            length = issues.count(value);
+        } else {
+            all = turns(value, issues);
+        }
+    }
+    Wanted::Extracted { length, turns: all }
+}

@@ -1,0 +1,80 @@
+//! The gates of a case: ours by name, and its own as ordinary gates of a user.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cantrip::spell::OwnThreadOf;
+use cantrip_circle::gate::builtin::{self, Fetch, Root};
+use cantrip_circle::gate::{Call, Promises};
+use cantrip_circle::{AnyGate, Gate};
+use cantrip_loom::AnyLoom;
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use serde_json::json;
+
+use super::setup::{FixtureSetup, GateSetup};
+
+/// How often a gate of the case was entered.
+pub(super) type Executions = Arc<AtomicU64>;
+
+/// A built-in gate; none if no gate is called so.
+pub(super) fn built_in(name: &str, root: Option<Root>, store: &AnyLoom) -> Option<AnyGate> {
+    Some(match name {
+        "done" => builtin::done(),
+        "echo" => builtin::echo(),
+        "call_agent" | "call_entity" => builtin::call_agent(),
+        "call_agent_batch" | "call_entity_batch" => builtin::call_agent_batch(),
+        "read" => builtin::read(root),
+        "write" => builtin::write(root),
+        "list" => builtin::list(root),
+        "search" => builtin::search(root),
+        "edit" => builtin::edit(root),
+        "fetch" => Fetch::default().gate(),
+        "loom" => builtin::loom(OwnThreadOf::new(store.clone())),
+        _ => return None,
+    })
+}
+
+/// What the case says about a gate, whichever it is.
+pub(super) fn told(gate: AnyGate, setup: &GateSetup) -> AnyGate {
+    let gate = match &setup.parameters {
+        Some(parameters) => gate.parameters(parameters.clone()),
+        None => gate,
+    };
+    match setup.ephemeral {
+        Some(ephemeral) => gate.ephemeral(ephemeral),
+        None => gate,
+    }
+}
+
+/// A gate of the case's own.
+pub(super) struct Fixture {
+    promises: Promises,
+    behaves: FixtureSetup,
+    executions: Executions,
+}
+
+impl Fixture {
+    pub(super) fn new(name: &str, behaves: FixtureSetup, executions: Executions) -> Self {
+        let promises = Promises::new(name, "A gate of this case.", json!({"type": "object"}));
+        Self { promises, behaves, executions }
+    }
+}
+
+impl Gate for Fixture {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, _: Call) -> Result<Filled<Success>, Refusal> {
+        let count = self.executions.fetch_add(1, Ordering::SeqCst) + 1;
+        let FixtureSetup { delay, result, throws, stateful } = &self.behaves;
+        if !delay.is_zero() {
+            tokio::time::sleep(*delay).await;
+        }
+        if let Some(error) = throws {
+            return Err(codes::gate_failed(&self.promises.name, error).into());
+        }
+        let value = if *stateful { json!(count) } else { result.clone() };
+        Ok(codes::gate_ok(&self.promises.name).value(value))
+    }
+}

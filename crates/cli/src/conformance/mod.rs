@@ -1,0 +1,284 @@
+//! `cantrip conformance`: does this runtime keep the rules, as a file of cases tells them?
+//!
+//! A case is data: what is built, what is done, what must then be true. This runner builds with the public builder, acts
+//! through the service and looks at what everyone can look at: the reply, the loom, and what a scripted crystal was
+//! asked. It has no case of its own for any rule, mends nothing and makes no record; a case that asks for what is not
+//! built fails and says so. Each file is read whole before anything runs, since a key that nobody reads would be a
+//! promise that nobody keeps.
+
+mod act;
+mod action;
+mod asked;
+mod case;
+mod check;
+mod expect;
+mod gates;
+mod issues;
+mod loopback;
+mod pattern;
+mod setup;
+mod world;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cantrip::{MachineClock, MachineEntropy};
+use cantrip_canon::{Clock, IdSource};
+use cantrip_circle::Medium;
+use cantrip_circle::javascript::{Javascript, Options};
+use cantrip_crystal::tree::Issue;
+use cantrip_loom::{AnyLoom, Jsonl, Memory};
+use cantrip_reply::{Call, Filled, Guard, Invalid, Refusal, codes};
+use serde_json::{Value, json};
+use tracing::level_filters::LevelFilter;
+
+use self::act::{Logged, Seen};
+use self::case::{Body, Case, Runs};
+use self::check::Checker;
+use self::expect::Wanted;
+use self::world::World;
+use crate::limits::{CASE_MS_MAX, CASES_BYTES_MAX, FAULTS_LISTED_MAX};
+use crate::present::{Present, answer};
+
+/// Run files of conformance cases against this runtime.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip conformance tests/conformance/loop.yaml\n  \
+                        cantrip conformance tests/conformance/*.yaml --filter LOOM\n\n\
+                        Exit status: 0 if no case failed, 2 if a file cannot be read, 4 if a case failed.")]
+pub(crate) struct Conformance {
+    /// Files of cases, in YAML.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Where the looms of the cases are kept: `memory:`, or `jsonl:` and a folder.
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    store: String,
+
+    /// Run only the cases whose rule or name has this text.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+/// Where looms are kept.
+enum Store {
+    /// A new one for each case.
+    Memory,
+    One(AnyLoom),
+}
+
+/// What all cases share.
+struct House {
+    store: Store,
+    /// Those that need someone to serve them.
+    mediums: Vec<Arc<dyn Medium>>,
+}
+
+impl Store {
+    fn open(url: &str) -> Result<Self, Refusal> {
+        match url.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("jsonl", folder)) if !folder.is_empty() => match Jsonl::open(folder) {
+                Ok(store) => Ok(Self::One(AnyLoom::new(store))),
+                Err(error) => Err(cantrip::store_refusal(&error)),
+            },
+            Some(_) | None => {
+                Err(codes::config_invalid("--store", url, "it is neither memory: nor jsonl: and a folder").into())
+            }
+        }
+    }
+
+    fn loom(&self) -> AnyLoom {
+        match self {
+            Self::Memory => AnyLoom::new(Memory::new()),
+            Self::One(store) => store.clone(),
+        }
+    }
+}
+
+/// What came of one case.
+enum Verdict {
+    Passed(Duration),
+    Failed(String),
+    Skipped(&'static str),
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    cases: Vec<Value>,
+}
+
+impl Conformance {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        let guarded = guard
+            .call(Call::surface("conformance"), |rb| async {
+                match self.judged(present).await {
+                    Ok(tally) if tally.failed == 0 => rb.success(codes::ok("conformance").data(tally.data())),
+                    Ok(tally) => {
+                        let cause = format!("{} of {} cases failed", tally.failed, tally.passed + tally.failed);
+                        rb.error(codes::job_failed("conformance", cause).data(tally.data()))
+                    }
+                    Err(refusal) => rb.refuse(refusal),
+                }
+            })
+            .await;
+        present.reply(guarded, String::new)
+    }
+
+    async fn judged(&self, present: Present) -> Result<Tally, Refusal> {
+        let cases = self.cases(present)?;
+        let wanted = |case: &Case| match &self.filter {
+            Some(filter) => case.rule.contains(filter.as_str()) || case.name.contains(filter.as_str()),
+            None => true,
+        };
+        let cases: Vec<(usize, Case)> = (1..).zip(cases).filter(|(_, case)| wanted(case)).collect();
+        if let (true, Some(filter)) = (cases.is_empty(), &self.filter) {
+            return Err(codes::not_found("case", filter).into());
+        }
+        let javascript = Javascript::start(Options::default())
+            .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
+        let house = House { store: Store::open(&self.store)?, mediums: vec![Arc::new(javascript)] };
+        let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
+        let mut tally = Tally::default();
+        for (number, case) in &cases {
+            let name = format!("conformance-{number}-{:032x}", ids.next_bits(clock.now().wall));
+            let verdict = judge(case, &house, name).await;
+            tally.take(*number, case, verdict, present);
+        }
+        tally.close(present);
+        Ok(tally)
+    }
+
+    /// The cases of all files, or everything that is wrong with any of them.
+    fn cases(&self, present: Present) -> Result<Vec<Case>, Refusal> {
+        let (mut cases, mut faults) = (Vec::new(), Vec::new());
+        for path in &self.files {
+            let file = path.display().to_string();
+            let read = bounded(path).map_err(|rule| vec![Issue::new(1, rule)]).and_then(|text| case::read(&text));
+            match read {
+                Ok(read) => cases.extend(read),
+                Err(issues) => faults.extend(issues.into_iter().map(|issue| (file.clone(), issue))),
+            }
+        }
+        if faults.is_empty() {
+            return Ok(cases);
+        }
+        if !present.json {
+            for (file, issue) in &faults {
+                eprintln!("{file}:{}: {}", issue.line, issue.rule);
+            }
+        }
+        Err(unreadable(&faults).into())
+    }
+}
+
+fn bounded(path: &std::path::Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > CASES_BYTES_MAX as u64 {
+        return Err(format!("the file has {size} bytes, the limit is {CASES_BYTES_MAX}"));
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+/// The first fault in the message, the others in the data.
+fn unreadable(faults: &[(String, Issue)]) -> Filled<Invalid> {
+    let (file, position, detail) = match faults.first() {
+        Some((file, issue)) => (file.as_str(), format!("line {}", issue.line), issue.rule.as_str()),
+        None => ("the file", "its beginning".to_owned(), "unknown"),
+    };
+    let listed = faults.iter().take(FAULTS_LISTED_MAX);
+    let issues: Vec<Value> =
+        listed.map(|(file, issue)| json!({"file": file, "line": issue.line, "rule": issue.rule})).collect();
+    codes::unparsable(file, position, detail).data(json!({"issues": issues, "count": faults.len()}))
+}
+
+async fn judge(case: &Case, house: &House, name: String) -> Verdict {
+    let runs = match &case.body {
+        Body::Skipped(why) => return Verdict::Skipped(why),
+        Body::Runs(runs) => runs,
+    };
+    let begun = Instant::now();
+    let limit = Duration::from_millis(CASE_MS_MAX);
+    match tokio::time::timeout(limit, faults(runs, house, name)).await {
+        Ok(faults) if faults.is_empty() => Verdict::Passed(begun.elapsed()),
+        Ok(faults) => Verdict::Failed(faults.join("; ")),
+        Err(_) => Verdict::Failed(format!("not finished within {CASE_MS_MAX} ms")),
+    }
+}
+
+/// Everything in which a case differs from what it wants.
+async fn faults(runs: &Runs, house: &House, name: String) -> Vec<String> {
+    match differing(runs, house, name).await {
+        Ok(faults) => faults,
+        Err(fault) => vec![fault],
+    }
+}
+
+async fn differing(runs: &Runs, house: &House, name: String) -> Result<Vec<String>, String> {
+    let Runs { setup, action, expect } = runs;
+    let logged = expect.iter().any(|wanted| matches!(wanted, Wanted::LogsExclude(_))).then(Logged::default);
+    // One thread runs the executor, so what its tasks log goes here too.
+    let _listening = logged.clone().map(|logged| {
+        let to = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::TRACE);
+        tracing::subscriber::set_default(to.with_writer(move || logged.clone()).finish())
+    });
+    let mut world = World::new(setup, house.store.loom(), &house.mediums, name).await?;
+    let mut seen = Seen::default();
+    let wants_error = expect.iter().any(|wanted| matches!(wanted, Wanted::Error(_)));
+    for (at, step) in (1..).zip(&action.steps) {
+        let taken = world.step(step, &mut seen).await?;
+        let expected = wants_error && at == action.steps.len();
+        if let Some(refusal) = taken.refused.filter(|_| !expected) {
+            return Err(format!("step {at} was refused: {refusal}"));
+        }
+    }
+    let checker = Checker::new(&world, &seen, logged.map(|logged| logged.text())).await?;
+    let mut faults = Vec::new();
+    for wanted in expect {
+        faults.extend(checker.check(wanted).await?);
+    }
+    Ok(faults)
+}
+
+impl Tally {
+    fn take(&mut self, number: usize, case: &Case, verdict: Verdict, present: Present) {
+        let Case { rule, name, .. } = case;
+        let (word, line, detail) = match verdict {
+            Verdict::Passed(took) => {
+                self.passed += 1;
+                ("ok", format!("{rule} {name} ({} ms)", took.as_millis()), json!({"ms": took.as_millis() as u64}))
+            }
+            Verdict::Failed(why) => {
+                self.failed += 1;
+                ("FAIL", format!("{rule} {name}: {why}"), json!({"why": why}))
+            }
+            Verdict::Skipped(why) => {
+                self.skipped += 1;
+                ("skip", format!("{rule} {name}: {why}"), json!({"why": why}))
+            }
+        };
+        if !present.json {
+            answer(&format!("{word:<4}{number:>4} {line}\n"));
+        }
+        let mut row = json!({"number": number, "rule": rule, "name": name, "verdict": word.to_lowercase()});
+        if let (Value::Object(row), Value::Object(detail)) = (&mut row, detail) {
+            row.extend(detail);
+        }
+        self.cases.push(row);
+    }
+
+    fn close(&self, present: Present) {
+        if !present.json {
+            answer(&format!("{} passed, {} failed, {} skipped\n", self.passed, self.failed, self.skipped));
+        }
+    }
+
+    fn data(&self) -> Value {
+        json!({"passed": self.passed, "failed": self.failed, "skipped": self.skipped, "cases": self.cases})
+    }
+}

@@ -1,0 +1,114 @@
+//! When is a value what a case wants? Exactly, except for the few words that stand for more than one value.
+
+use cantrip_canon::json;
+use cantrip_crystal::tree::{Node, Shape};
+use serde_json::Value;
+
+use super::issues::Issues;
+
+/// What one field must be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Pattern {
+    /// This and nothing else.
+    Is(Value),
+    NotNull,
+    GreaterThan(f64),
+    /// The id of this turn of the loom.
+    TurnId(usize),
+    /// A mapping that has these fields, and perhaps others.
+    Has(Fields),
+}
+
+/// Named fields; those that are not named may be anything.
+pub(super) type Fields = Vec<(String, Pattern)>;
+
+impl Pattern {
+    pub(super) fn read(node: &Node) -> Self {
+        match &node.shape {
+            Shape::Text(text) => Self::word(text),
+            Shape::Map(entries) => {
+                Self::Has(entries.iter().map(|(key, value)| (key.text.clone(), Self::read(value))).collect())
+            }
+            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::List(_) => Self::Is(node.to_value()),
+        }
+    }
+
+    fn word(text: &str) -> Self {
+        let within = |open: &str, close: &str| text.strip_prefix(open)?.strip_suffix(close);
+        if text == "not_null" {
+            return Self::NotNull;
+        }
+        if let Some(bound) = within("greater_than(", ")").and_then(|bound| bound.trim().parse().ok()) {
+            return Self::GreaterThan(bound);
+        }
+        if let Some(at) = within("turns[", "].id").and_then(|at| at.parse().ok()) {
+            return Self::TurnId(at);
+        }
+        Self::Is(text.into())
+    }
+
+    /// The text it wants, if it wants just that.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Is(wanted) => wanted.as_str(),
+            Self::NotNull | Self::GreaterThan(_) | Self::TurnId(_) | Self::Has(_) => None,
+        }
+    }
+
+    /// What is wrong with `found`, if anything is. `turns` are the ids of the loom's turns.
+    pub(super) fn mismatch(&self, path: &str, found: &Value, turns: &[String]) -> Option<String> {
+        let fits = match self {
+            Self::Is(wanted) => same(wanted, found),
+            Self::NotNull => !found.is_null(),
+            Self::GreaterThan(bound) => found.as_f64().is_some_and(|found| found > *bound),
+            Self::TurnId(at) => turns.get(*at).is_some_and(|id| found.as_str() == Some(id)),
+            Self::Has(fields) => return mismatch(fields, path, found, turns),
+        };
+        (!fits).then(|| format!("{path}: expected {}, got {}", self.told(turns), shown(found)))
+    }
+
+    fn told(&self, turns: &[String]) -> String {
+        match self {
+            Self::Is(wanted) => shown(wanted),
+            Self::NotNull => "anything but null".to_owned(),
+            Self::GreaterThan(bound) => format!("more than {bound}"),
+            Self::TurnId(at) => match turns.get(*at) {
+                Some(id) => format!("{id}, the id of turns[{at}]"),
+                None => format!("the id of turns[{at}], which does not exist"),
+            },
+            Self::Has(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
+/// The first named field of `found` that is not what it should be. A field that is absent is null.
+pub(super) fn mismatch(fields: &Fields, path: &str, found: &Value, turns: &[String]) -> Option<String> {
+    fields.iter().find_map(|(name, pattern)| {
+        let field = found.get(name).unwrap_or(&Value::Null);
+        pattern.mismatch(&format!("{path}.{name}"), field, turns)
+    })
+}
+
+/// Equal as JSON: 1 and 1.0 are the same number, and nothing else is loosened.
+pub(super) fn same(wanted: &Value, found: &Value) -> bool {
+    match (json::canonical(wanted), json::canonical(found)) {
+        (Ok(wanted), Ok(found)) => wanted == found,
+        (Err(_), _) | (_, Err(_)) => wanted == found,
+    }
+}
+
+/// A value in one short line.
+pub(super) fn shown(value: &Value) -> String {
+    const SHOWN_CHARS: usize = 200;
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// The fields of a mapping, each of a known name.
+pub(super) fn fields(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Fields {
+    let entries = issues.map(node, what, known);
+    entries.into_iter().map(|(key, value)| (key.text.clone(), Pattern::read(value))).collect()
+}

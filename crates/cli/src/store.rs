@@ -1,0 +1,59 @@
+//! Which loom do casts go to?
+//!
+//! The one that was named; else the nearest `.cantrip` upwards, else one at the root of the repository, else the user's
+//! own. A folder that is made is kept out of version control.
+
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cantrip::loom::{AnyLoom, Jsonl, Memory};
+use cantrip::store_refusal;
+use cantrip_reply::{Refusal, codes};
+
+/// A loom that was opened, and how a person names it.
+pub(crate) struct Store {
+    pub(crate) loom: AnyLoom,
+    pub(crate) name: String,
+}
+
+/// Opens the store of this URL, or the one that belongs to this folder.
+pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
+    let invalid = |rule: &str| Refusal::from(codes::config_invalid("--store", url.unwrap_or_default(), rule));
+    match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
+        None => jsonl(folder_for(here).ok_or_else(|| invalid("there is no folder for it: give --store jsonl:DIR"))?),
+        Some(("memory", "")) => Ok(Store { loom: AnyLoom::new(Memory::new()), name: "memory:".to_owned() }),
+        Some(("jsonl", folder)) if !folder.is_empty() => jsonl(PathBuf::from(folder)),
+        Some((_, _)) => Err(invalid("is none of memory: and jsonl:DIR")),
+    }
+}
+
+fn jsonl(folder: PathBuf) -> Result<Store, Refusal> {
+    let name = format!("jsonl:{}", folder.display());
+    keep_out_of_version_control(&folder)
+        .map_err(|error| codes::io_failed("make", folder.display().to_string(), error.to_string()))?;
+    let loom = Jsonl::open(&folder).map_err(|error| store_refusal(&error))?;
+    Ok(Store { loom: AnyLoom::new(loom), name })
+}
+
+fn keep_out_of_version_control(folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join(".gitignore"), "*\n")
+}
+
+/// The folder for casts made here.
+fn folder_for(here: &Path) -> Option<PathBuf> {
+    const NAME: &str = ".cantrip";
+    let nearest = here.ancestors().map(|folder| folder.join(NAME)).find(|folder| folder.is_dir());
+    let repository = || here.ancestors().find(|folder| folder.join(".git").exists()).map(|root| root.join(NAME));
+    let own = || {
+        let data = env::var_os("XDG_DATA_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let home =
+            || env::var_os("HOME").filter(|path| !path.is_empty()).map(|home| Path::new(&home).join(".local/share"));
+        data.or_else(home).map(|data| data.join("cantrip"))
+    };
+    nearest.or_else(repository).or_else(own)
+}

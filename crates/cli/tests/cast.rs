@@ -1,0 +1,177 @@
+//! From an empty folder to an answer.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use cantrip_reply::testing::assert_envelope;
+use cantrip_reply::{AnyCode, codes};
+use serde_json::{Value, json};
+
+/// A folder of its own for each test, which is also the only home the binary sees.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).expect("a file can be written");
+    }
+
+    fn run(&self, arguments: &[&str], input: Option<&str>) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cantrip"));
+        command.args(arguments).current_dir(self.path()).env("HOME", self.path()).env_remove("XDG_DATA_HOME");
+        command.env_remove("CANTRIP_STORE").env_remove("CANTRIP_CRYSTAL");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Some(input) = input else { return command.stdin(Stdio::null()).output().expect("the binary runs") };
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary runs");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("the binary reads");
+        child.wait_with_output().expect("the binary ends")
+    }
+
+    #[track_caller]
+    fn envelope(&self, arguments: &[&str], code: AnyCode) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat(), None);
+        let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_envelope(&envelope, code);
+        envelope
+    }
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("UTF-8")
+}
+
+const CODE: &str = r#"
+name = "counter"
+crystal = "scripted/counter.yaml"
+medium = "javascript"
+[call]
+require_done_tool = true
+[gates.call_agent_batch]
+[wards]
+max_turns = 5
+"#;
+
+const CODE_SCRIPT: &str = r#"
+responses:
+  - code: |
+      var parts = context.split("\n");
+      var counted = call_agent_batch(parts.map(part => ({intent: "count the letters", context: part})));
+      done(counted.reduce((a, b) => a + b, 0))
+  - code: done(context.length)
+  - code: done(context.length)
+"#;
+
+#[test]
+fn what_new_writes_is_cast_to_an_answer() {
+    let folder = Folder::new();
+    let made = folder.envelope(&["new", "hello"], codes::CREATED.any());
+    assert_eq!(made["data"]["files"], json!(["./hello.toml", "./hello.script.yaml"]));
+    let output = folder.run(&["cast", "hello.toml", "say hello"], None);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "hello from hello\n"));
+    assert!(stderr(&output).contains("turn 2") && stderr(&output).contains("terminated after 2 turns"), "{output:?}");
+    let quiet = folder.run(&["cast", "hello.toml", "say hello", "--quiet"], None);
+    assert_eq!((stdout(&quiet), stderr(&quiet)), ("hello from hello\n", ""));
+}
+
+#[test]
+fn new_never_writes_over_what_is_there() {
+    let folder = Folder::new();
+    folder.write("hello.script.yaml", "mine");
+    let refused = folder.envelope(&["new", "hello"], codes::WRONG_STATE.any());
+    assert_eq!(refused["data"]["id"], "./hello.script.yaml");
+    assert_eq!(fs::read_to_string(folder.path().join("hello.script.yaml")).expect("the file"), "mine");
+    assert!(!folder.path().join("hello.toml").exists(), "one of two files was written");
+}
+
+#[test]
+fn a_program_reads_what_was_piped_in_and_casts_children_over_its_parts() {
+    let folder = Folder::new();
+    folder.write("counter.toml", CODE);
+    folder.write("counter.yaml", CODE_SCRIPT);
+    let output = folder.run(&["cast", "counter.toml", "count"], Some("four\nseven!!"));
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "11\n"), "{output:?}");
+    folder.write("rows.txt", "four\nseven!!");
+    let output = folder.run(&["cast", "counter.toml", "count", "--context", "rows.txt"], None);
+    assert_eq!(stdout(&output), "11\n");
+}
+
+#[test]
+fn a_cast_is_kept_where_it_belongs_and_out_of_version_control() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    fs::create_dir(folder.path().join(".git")).expect("a folder");
+    folder.envelope(&["cast", "hello.toml", "say hello"], codes::TERMINATED.any());
+    let records = fs::read_to_string(folder.path().join(".cantrip/records.jsonl")).expect("the loom is at the root");
+    assert!(records.contains("say hello"), "the intent is not in the record");
+    assert_eq!(fs::read_to_string(folder.path().join(".cantrip/.gitignore")).expect("it is ignored"), "*\n");
+
+    folder.envelope(&["cast", "hello.toml", "elsewhere", "--store", "jsonl:other"], codes::TERMINATED.any());
+    assert!(fs::read_to_string(folder.path().join("other/records.jsonl")).expect("a loom").contains("elsewhere"));
+    folder.envelope(&["cast", "hello.toml", "x", "--store", "redis://x"], codes::CONFIG_INVALID.any());
+}
+
+#[test]
+fn a_cast_that_a_ward_ends_is_denied_and_says_which() {
+    let folder = Folder::new();
+    folder.write(
+        "talk.toml",
+        "name = \"talk\"\ncrystal = \"scripted/talk.yaml\"\n[call]\nrequire_done_tool = true\n[wards]\nmax_turns = 2\n",
+    );
+    folder.write("talk.yaml", "responses:\n  - content: one\n  - content: two\n  - content: three\n");
+    let reply = folder.envelope(&["cast", "talk.toml", "talk"], codes::WARD_REACHED.any());
+    assert_eq!(reply["data"]["ward"], "max_turns");
+    assert_eq!(folder.run(&["cast", "talk.toml", "talk"], None).status.code(), Some(3));
+}
+
+#[test]
+fn a_script_that_runs_dry_is_an_error_of_the_crystal() {
+    let folder = Folder::new();
+    folder.write("dry.toml", "name = \"dry\"\ncrystal = \"scripted/dry.yaml\"\n[call]\nrequire_done_tool = true\n");
+    folder.write("dry.yaml", "responses:\n  - content: one\n");
+    let reply = folder.envelope(&["cast", "dry.toml", "talk"], codes::CRYSTAL_REJECTED.any());
+    assert!(reply["message"].as_str().expect("a message").contains("script exhausted"), "{reply}");
+}
+
+#[test]
+fn a_spell_that_is_wrong_says_where_and_nothing_is_cast() {
+    let folder = Folder::new();
+    folder.write("bad.toml", "name = \"bad\"\ncrystal = \"scripted/x.yaml\"\nmedum = \"javascript\"\n");
+    let reply = folder.envelope(&["cast", "bad.toml", "x"], codes::CONFIG_INVALID.any());
+    let message = reply["message"].as_str().expect("a message");
+    assert!(message.contains("medum") && message.contains("medium"), "{message}");
+    folder.write("broken.toml", "name = \n");
+    folder.envelope(&["cast", "broken.toml", "x"], codes::UNPARSABLE.any());
+    folder.envelope(&["cast", "nowhere", "x"], codes::NOT_FOUND.any());
+    assert!(!folder.path().join(".local/share/cantrip/records.jsonl").exists());
+}
+
+#[test]
+fn an_intent_is_needed_also_when_the_one_word_is_a_spell() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let reply = folder.envelope(&["cast", "hello.toml"], codes::CONTRACT_INVALID.any());
+    assert_eq!(reply["message"], "intent is required");
+    folder.envelope(&["cast", "hello.toml", "  "], codes::CONTRACT_INVALID.any());
+}
+
+#[test]
+fn a_dry_run_shows_what_the_loader_added_and_casts_nothing() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "x", "--dry-run"], None);
+    assert!(output.status.success() && stdout(&output).contains("[gates.done]"), "{output:?}");
+    assert!(!folder.path().join(".local").exists(), "something was written");
+}

@@ -1,0 +1,74 @@
+//! The service: what every surface asks for, as plain functions that end in a reply.
+//!
+//! A surface translates a request into one of these calls and its reply back, and decides nothing; so the library, the
+//! binary and every protocol do the same thing, because there is only one thing that does it. What a surface may ask
+//! for and must not get (a call to be changed, a turn to be deleted) is refused here as well, by the one builder of
+//! replies: a surface that lacked the function would each have its own words for that.
+
+mod act;
+pub mod limits;
+mod read;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cantrip::canon::{Clock, EntityId, IdSource};
+use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
+
+pub use act::{Ask, Branch, Rewarding};
+pub use cantrip::CastReply;
+
+/// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
+///
+/// ```
+/// use cantrip::circle::gate::builtin;
+/// use cantrip::crystal::{Response, Script, Scripted};
+/// use cantrip::{Cantrip, Runtime};
+/// use cantrip_service::{Ask, Service};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
+/// let cantrip = Cantrip::builder()
+///     .crystal(Scripted::new("scripted/three", script))
+///     .gate(builtin::done())
+///     .ward("max_turns", 5)
+///     .build()
+///     .unwrap();
+/// let service = Service::new(Runtime::in_memory());
+/// assert_eq!(service.cast(&cantrip, Ask::on("how many?")).await.answer(), Some(&serde_json::json!(3)));
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct Service {
+    runtime: Runtime,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+    summoned: Arc<Mutex<HashMap<EntityId, Entity>>>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// A service in this house, by the machine's own clock and chance.
+    pub fn new(runtime: Runtime) -> Self {
+        Self::with(runtime, Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
+    }
+
+    /// With a clock and ids of the caller's, for tests and simulations: those of the house.
+    pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
+        Self { runtime, clock, ids, summoned: Arc::default() }
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn summoned(&self) -> MutexGuard<'_, HashMap<EntityId, Entity>> {
+        self.summoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
