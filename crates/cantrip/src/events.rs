@@ -3,17 +3,24 @@
 //! Canonical events, in the order in which things happen; those that report a record come after its commit. Watching is
 //! an observation: a watcher that is slow, full or gone loses events and changes nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::{RunId, Timestamp, TurnId};
+use cantrip_circle::MediumKind;
 use cantrip_crystal::{ItemEvent, Sink};
-use cantrip_loom::{Bodies, Closing, EndedBy, Ending, Event, Fault, ReplyMark, TruncationReason, Utterance, render};
+use cantrip_loom::{
+    Asked, Bodies, CallSettled, Closing, EndedBy, Ending, Event, Fault, ReplyMark, TruncationReason, TurnClosed,
+    Utterance, render,
+};
 use cantrip_reply::ReplyType;
 use cantrip_stream::{
-    CallId, ChildOf, ErrorInfo, EventId, FinalItem, FinalOutput, ItemDone, ItemId, ModelId, Origin, Payload,
-    ProviderId, ReplyKind, ReplyTag, ResponseDone, ResponseStart, ResponseStatus, SessionId, StreamEvent, Usage,
+    CallId, ChildOf, ErrorInfo, EventId, FinalCall, FinalItem, FinalOutput, ItemDone, ItemId, ItemStart, ModelId, Name,
+    Origin, Payload, ProviderId, ReplyKind, ReplyTag, ResponseDone, ResponseStart, ResponseStatus, SessionId,
+    StartedItem, StreamEvent, Usage,
 };
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::driver::Runtime;
@@ -72,11 +79,24 @@ pub(crate) struct Stage {
     usage: Option<Usage>,
     /// What the first group begins with.
     intent: Option<String>,
+    medium: &'static str,
     code: bool,
+    /// Where the calls of the utterance were shown, in order.
+    shown: Vec<ItemId>,
+    /// What calls from code asked for.
+    asked: HashMap<u32, Asked>,
+    sequence: u64,
 }
 
 impl Stage {
-    pub(crate) fn new(runtime: Runtime, run: RunId, model: &str, child: ChildOf, intent: String, code: bool) -> Self {
+    pub(crate) fn new(
+        runtime: Runtime,
+        run: RunId,
+        model: &str,
+        child: ChildOf,
+        intent: String,
+        medium: MediumKind,
+    ) -> Self {
         Self {
             runtime,
             session: SessionId::from(&run),
@@ -87,7 +107,11 @@ impl Stage {
             said: None,
             usage: None,
             intent: Some(intent),
-            code,
+            medium: medium.as_str(),
+            code: medium.is_code(),
+            shown: Vec::new(),
+            asked: HashMap::new(),
+            sequence: 0,
         }
     }
 
@@ -104,6 +128,8 @@ impl Stage {
         self.continuations.clear();
         self.said = None;
         self.usage = None;
+        self.shown.clear();
+        self.asked.clear();
         let (provider, model) = self.model.split_once('/').unwrap_or(("", self.model.as_str()));
         let (Ok(model_id), Ok(provider_id)) =
             (ModelId::new(model), ProviderId::new(provider).or(ProviderId::new("own")))
@@ -123,6 +149,11 @@ impl Stage {
         }
     }
 
+    /// The crystal has answered; its calls were shown as these items.
+    pub(crate) fn answered(&mut self, shown: &[ItemId]) {
+        self.shown = shown.to_vec();
+    }
+
     /// Where the crystal says what it says.
     pub(crate) fn sink(&self, turn: TurnId) -> Heard {
         Heard { runtime: self.runtime.clone(), session: self.session.clone(), turn }
@@ -139,6 +170,7 @@ impl Stage {
         match event {
             Event::Opened(opened) => {
                 self.said = opened.utterance.load(bodies).ok();
+                self.sequence = opened.sequence;
                 self.usage = Some(Usage {
                     input_tokens: opened.usage.prompt_tokens,
                     output_tokens: opened.usage.completion_tokens,
@@ -146,32 +178,16 @@ impl Stage {
                     cache_creation_input_tokens: opened.usage.cache_write_tokens,
                 });
             }
-            Event::Settled(settled) if settled.call_id.number() > 0 => {
-                let Some(turn) = self.turn else { return };
-                let number = settled.call_id.number();
-                let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
-                let said = self.said.as_ref().filter(|_| !self.code).and_then(|said| said.calls.get(place));
-                let call = said.map_or_else(|| settled.call_id.to_string(), |call| call.tool_call_id.clone());
-                let Ok(result) = settled.result.load(bodies) else { return };
-                let Ok(call_id) = CallId::new(&call) else { return };
-                let output = FinalOutput {
-                    call_id,
-                    output: render::result_text(&result).into(),
-                    is_error: !settled.reply.is_success(),
-                    reply: Some(tag(&settled.reply)),
-                };
-                self.done(turn, &format!("out-{number}"), FinalItem::FunctionCallOutput(output));
+            Event::Started(started) => {
+                if let Some(asked) = &started.asked {
+                    self.asked.insert(started.call_id.number(), asked.clone());
+                }
             }
-            Event::Turn(closed) => match &closed.closing {
-                Closing::Sealed { next, .. } => self.continuations.push(*next),
-                Closing::Open => self.over(ResponseStatus::Completed, None, None),
-                Closing::Terminated { ended_by } => match ended_by {
-                    // The answer stands in the record of the end, which comes with this one.
-                    EndedBy::Done => {}
-                    EndedBy::Text => self.over(ResponseStatus::Completed, None, None),
-                },
-                Closing::Truncated { reason, .. } => self.cut(*reason, None),
-            },
+            Event::Settled(settled) if settled.call_id.number() > 0 => self.settled(settled, bodies),
+            Event::Turn(closed) => {
+                self.ran(closed, bodies);
+                self.closed(&closed.closing);
+            }
             Event::End(end) => match &end.ending {
                 Ending::Terminated { result, .. } => {
                     if let (Some(turn), Ok(answer)) = (self.turn, result.load(bodies)) {
@@ -187,12 +203,77 @@ impl Stage {
             | Event::Entity(_)
             | Event::Cast(_)
             | Event::Attempt(_)
-            | Event::Started(_)
             | Event::Fold(_)
             | Event::Parked(_)
             | Event::Failed(_)
             | Event::Reward(_)
             | Event::Other { .. } => {}
+        }
+    }
+
+    /// A call has its reply. One that code made is shown here for the first time, below its program.
+    fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
+        let Some(turn) = self.turn else { return };
+        let number = settled.call_id.number();
+        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
+        let said = self.said.as_ref().filter(|_| !self.code).and_then(|said| said.calls.get(place));
+        let call = said.map_or_else(|| settled.call_id.to_string(), |call| call.tool_call_id.clone());
+        let (Ok(call_id), Ok(result)) = (CallId::new(&call), settled.result.load(bodies)) else { return };
+        if self.code {
+            let asked = self.asked.remove(&number).or_else(|| settled.asked.clone());
+            if let Some(asked) = asked {
+                self.called(turn, number, &call_id, &asked, bodies);
+            }
+        }
+        let output = FinalOutput {
+            call_id,
+            output: render::result_text(&result).into(),
+            is_error: !settled.reply.is_success(),
+            reply: Some(tag(&settled.reply)),
+        };
+        self.done(turn, &format!("out-{number}"), FinalItem::FunctionCallOutput(output));
+    }
+
+    fn called(&self, turn: TurnId, number: u32, call_id: &CallId, asked: &Asked, bodies: &dyn Bodies) {
+        let item = format!("call-{number}");
+        let (Ok(name), Ok(item_id)) = (Name::new(&asked.gate), ItemId::new(&format!("{turn}/{item}"))) else { return };
+        let program = self.said.as_ref().and_then(|said| {
+            said.calls.iter().position(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref())
+        });
+        let parent_item_id = program.and_then(|at| self.shown.get(at)).cloned();
+        let started = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id };
+        self.tell(turn, Payload::ItemStart(ItemStart { item_id, item: started }));
+        let arguments = match asked.args.load(bodies) {
+            Ok(Value::Object(arguments)) => arguments,
+            Ok(_) | Err(_) => Map::new(),
+        };
+        let done = FinalCall { name, call_id: call_id.clone(), arguments: arguments.into() };
+        self.done(turn, &item, FinalItem::FunctionCall(done));
+    }
+
+    /// Programs have ended: what they gave is the output of their calls.
+    fn ran(&self, closed: &TurnClosed, bodies: &dyn Bodies) {
+        let Some(turn) = self.turn else { return };
+        let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
+        for (at, output) in outputs.iter().enumerate() {
+            let Some(Ok(call_id)) = output.tool_call_id.as_deref().map(CallId::new) else { continue };
+            let sequence = self.sequence + self.continuations.len() as u64;
+            let text = render::output_text(output, sequence, self.medium);
+            let output = FinalOutput { call_id, output: text.into(), is_error: output.is_error(), reply: None };
+            self.done(turn, &format!("ran-{sequence}-{at}"), FinalItem::FunctionCallOutput(output));
+        }
+    }
+
+    fn closed(&mut self, closing: &Closing) {
+        match closing {
+            Closing::Sealed { next, .. } => self.continuations.push(*next),
+            Closing::Open => self.over(ResponseStatus::Completed, None, None),
+            Closing::Terminated { ended_by } => match ended_by {
+                // The answer stands in the record of the end, which comes with this one.
+                EndedBy::Done => {}
+                EndedBy::Text => self.over(ResponseStatus::Completed, None, None),
+            },
+            Closing::Truncated { reason, .. } => self.cut(*reason, None),
         }
     }
 

@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
+use cantrip::events::Channel;
 use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
 use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
@@ -14,6 +15,7 @@ use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sin
 use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
+use cantrip_stream::{Options as StreamOptions, Processor};
 use serde_json::json;
 use support::{Count, Dying, counting, counting_again, house_of, memory, script, woven};
 
@@ -191,4 +193,27 @@ async fn a_replay_with_another_circle_names_the_first_difference() {
     let Some(Replayed::Differs(differs)) = other.replayed else { panic!("it differs") };
     assert_eq!((differs.sequence, differs.call, differs.kind), (1, Some(1), DivergenceKind::Verdict));
     assert_eq!(count.get(), 1);
+}
+
+#[tokio::test]
+async fn a_gate_called_from_code_is_shown_below_its_program() {
+    let (channel, mut seen) = Channel::new();
+    let runtime = memory().watched_by(channel);
+    let cantrip = coding(&script([Response::code("console.log(echo(1)); done(2)")])).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(2)));
+    let mut processor = Processor::new(StreamOptions::default());
+    let clock = cantrip_canon::ManualClock::starting(cantrip_canon::Timestamp::EPOCH);
+    let mut out = Vec::new();
+    while let Ok(event) = seen.try_recv() {
+        processor.process(&event, cantrip_canon::Clock::now(&clock), &mut out).unwrap();
+    }
+    let shown: Vec<_> = out.iter().map(|emission| serde_json::to_value(emission).unwrap()).collect();
+    let calls: Vec<_> =
+        shown.iter().filter(|shown| shown["type"] == "tool_call" && shown["status"] == "complete").collect();
+    let names: Vec<_> = calls.iter().map(|call| call["toolName"].as_str().unwrap()).collect();
+    assert_eq!(names, ["echo", "done", "javascript"]);
+    assert_eq!(calls[0]["parentItemId"], calls[2]["itemId"]);
+    assert_eq!((&calls[0]["toolArguments"], &calls[2]["toolOutput"]), (&json!({"text": 1}), &json!("1")));
+    assert_eq!(shown.last().unwrap()["type"], "turn_complete");
 }

@@ -87,9 +87,8 @@ impl Seat {
                 depth: Some(depth),
             },
         };
-        let code = facts.circle.medium().is_code();
-        let stage =
-            Stage::new(run.runtime.clone(), run.id, facts.cantrip.crystal().name(), child, facts.intent.text(), code);
+        let (model, medium) = (facts.cantrip.crystal().name(), facts.circle.medium());
+        let stage = Stage::new(run.runtime.clone(), run.id, model, child, facts.intent.text(), medium);
         let deadline = left.map(|left| Instant::now() + left);
         Self {
             definitions: definitions.collect(),
@@ -240,7 +239,10 @@ impl Seat {
             _ = self.halting.halted() => return Happened::Interrupted,
         };
         match answered {
-            Ok(answer) => Happened::Answered(answer),
+            Ok(answer) => {
+                self.stage.answered(&answer.call_items);
+                Happened::Answered(answer)
+            }
             Err(failure) => {
                 let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 let now = self.run.runtime.now().wall;
