@@ -216,3 +216,62 @@ async fn a_token_limit_ends_the_cast_before_an_answer_that_would_not_fit() {
             .all(|input| input.messages.iter().all(|message| !matches!(message, Message::Tool { .. })))
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_way_a_crystal_fails_is_the_casts_own_code() {
+    let failing = |error| Response { error: Some(error), ..Response::default() };
+    let message = || "told so".to_owned();
+    for (response, code) in [
+        (Response::error(401, "who are you"), codes::AUTH_FAILED.any()),
+        (Response::error(503, "down"), codes::UNREACHABLE.any()),
+        (failing(ScriptedError::Unreachable { message: message() }), codes::UNREACHABLE.any()),
+        (failing(ScriptedError::TimedOut { after: Duration::from_secs(1) }), codes::TIMED_OUT.any()),
+        (failing(ScriptedError::Refused { message: message() }), codes::CRYSTAL_REFUSED.any()),
+        (failing(ScriptedError::ContextTooLong { tokens: Some(9), window: Some(5) }), codes::CONTEXT_TOO_LONG.any()),
+        (Response { break_after: Some(1), ..Response::text("broken off") }, codes::STREAM_BROKEN.any()),
+    ] {
+        let retry = Retry { max_retries: 0, ..Retry::default() };
+        let cantrip = talking(&script([response])).retry(retry).park(false).build().unwrap();
+        let cast = memory().cast(&cantrip, Casting::on("go")).await;
+        assert_any(cast.reply(), code);
+        assert_eq!(cast.reason(), Some(TruncationReason::CrystalError));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_too_long_is_folded_once_and_asked_again_in_the_same_turn() {
+    let too_long = || Response {
+        error: Some(ScriptedError::ContextTooLong { tokens: None, window: None }),
+        ..Response::default()
+    };
+    let echo = |n: u64| call("echo", json!({ "text": n }));
+    let crystal = script([echo(1), echo(2), too_long(), done("shorter")]);
+    let runtime = memory();
+    let cantrip = talking(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("shorter")), "{:?}", cast.reply());
+    assert_eq!(cast.outcome.as_ref().unwrap().turns, 3);
+    let folds = runtime.loom().folds(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    assert_eq!(folds.len(), 1);
+    assert_eq!((folds[0].fold.from, folds[0].fold.to), (1, 1));
+
+    let crystal = script([echo(1), echo(2), too_long(), too_long()]);
+    let cantrip = talking(&crystal).build().unwrap();
+    let cast = memory().cast(&cantrip, Casting::on("go")).await;
+    assert_code(cast.reply(), codes::CONTEXT_TOO_LONG);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folded_thread_goes_on_and_a_replay_of_it_is_identical() {
+    let crystal = script((0..6).map(|n| call("echo", json!({ "text": n }))).chain([done("over")]));
+    let runtime = memory();
+    let cantrip = talking(&crystal).folding(cantrip::fold::Folding::after_turns(3)).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("over")));
+    let leaf = cast.outcome.unwrap().leaf.unwrap();
+    assert!(!runtime.loom().folds(leaf).await.unwrap().is_empty());
+    assert!(crystal.inputs().last().unwrap().messages.iter().any(
+        |message| matches!(message, Message::User { content } if content.text().starts_with("[Folded: turns 1-")),
+    ));
+    assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+}

@@ -12,12 +12,12 @@ use cantrip_circle::MediumKind;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page};
+use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_stream::{Options as StreamOptions, Processor};
 use serde_json::json;
-use support::{Count, Dying, counting, counting_again, house_of, memory, script, woven};
+use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
 
 fn coding(crystal: &Scripted) -> recipe::Builder {
     Cantrip::builder()
@@ -216,4 +216,26 @@ async fn a_gate_called_from_code_is_shown_below_its_program() {
     assert_eq!(calls[0]["parentItemId"], calls[2]["itemId"]);
     assert_eq!((&calls[0]["toolArguments"], &calls[2]["toolOutput"]), (&json!({"text": 1}), &json!("1")));
     assert_eq!(shown.last().unwrap()["type"], "turn_complete");
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_program_whatever_it_catches() {
+    for program in [
+        "try { slow(60000) } finally { for (;;); }",
+        "for (;;) { try { slow(60000) } catch (e) { echo('caught') } }",
+        "for (;;);",
+    ] {
+        let (runtime, overlap) = (memory(), Overlap::default());
+        let cantrip = coding(&script([Response::code(program)]))
+            .gate(slow("slow", &overlap))
+            .ward("timeout", "400ms")
+            .build()
+            .unwrap();
+        let start = std::time::Instant::now();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
+        assert!(start.elapsed().as_secs() < 5, "{program}");
+        let found = woven(&runtime, cantrip.loom_id()).await;
+        assert!(found.ends_with("truncated timeout") && !found.contains("echo"), "{found}");
+    }
 }

@@ -142,3 +142,37 @@ async fn a_gate_turn_is_two_commits_and_a_text_or_pure_turn_one() {
     assert_eq!(steps_of(texts(4)).await, base + 4);
     assert_eq!(steps_of(pure(4)).await, base + 4);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_restored_refuses_a_fork_unless_it_may_begin_anew() {
+    let runtime = memory();
+    let cantrip = talking(&script([call("echo", json!({"text": 1})), done(1)])).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(1)));
+    let first = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items[0].id;
+    let shell = talking(&script([])).medium(cantrip_circle::MediumKind::Shell).build().unwrap();
+    assert_code(runtime.fork(&shell, first, Forking::on("x")).await.reply(), codes::NOT_RESTORABLE);
+    // Nothing serves a shell here, so beginning anew comes as far as that.
+    let anew = runtime.fork(&shell, first, Forking::on("x").fresh()).await;
+    assert_code(anew.reply(), codes::SANDBOX_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_every_turn_the_forks_first_list_is_that_of_the_turns_before_and_the_intent() {
+    let runtime = memory();
+    let said = || (0..4).map(|n| call("echo", json!({ "text": n })));
+    let crystal = script(said().chain([done("over")]).chain((0..4).map(done)));
+    let cantrip = talking(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("over")));
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    for at in 0..4 {
+        let fork = runtime.fork(&cantrip, turns[at].id, Forking::on("another way")).await;
+        assert_eq!(fork.answer(), Some(&json!(at)));
+        let (shared, forked) = (messages(&crystal, at + 1), messages(&crystal, 5 + at));
+        assert_eq!(&forked[..forked.len() - 1], &shared[..]);
+        assert!(matches!(forked.last(), Some(Message::User { content }) if content.text() == "another way"));
+        let leaf = fork.outcome.unwrap().leaf.unwrap();
+        assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    }
+}

@@ -49,6 +49,10 @@ impl Machine {
             Some(ProgramState::Runs | ProgramState::Stopping) | None => return Err(fault),
         };
         if group.settled(number) {
+            // Nothing of a program that was cut off runs on, whatever it would catch; an accepted answer still stands.
+            if halted && group.done.is_none() {
+                return self.stop_program(Effect::CancelProgram).map(Some);
+            }
             return self.answer_program(number).map(Some);
         }
         if group.stale(number).is_some() {
