@@ -166,8 +166,8 @@ async fn for_every_turn_the_forks_first_list_is_that_of_the_turns_before_and_the
     let cast = runtime.cast(&cantrip, Casting::on("go")).await;
     assert_eq!(cast.answer(), Some(&json!("over")));
     let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
-    for at in 0..4 {
-        let fork = runtime.fork(&cantrip, turns[at].id, Forking::on("another way")).await;
+    for (at, turn) in turns.iter().enumerate().take(4) {
+        let fork = runtime.fork(&cantrip, turn.id, Forking::on("another way")).await;
         assert_eq!(fork.answer(), Some(&json!(at)));
         let (shared, forked) = (messages(&crystal, at + 1), messages(&crystal, 5 + at));
         assert_eq!(&forked[..forked.len() - 1], &shared[..]);
