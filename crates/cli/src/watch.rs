@@ -1,6 +1,6 @@
 //! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use cantrip::CastReply;
@@ -9,7 +9,8 @@ use cantrip::canon::Clock;
 use cantrip::loom::Ending;
 use cantrip::spell::Spell;
 use cantrip::stream::{
-    Emission, Item, Options, Origin, Processor, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId, Upsert,
+    Emission, Item, ItemId, Options, Origin, Processor, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId,
+    Upsert,
 };
 use cantrip_reply::ReplyType;
 use tokio::sync::mpsc::Receiver;
@@ -58,6 +59,8 @@ pub(crate) async fn follow(mut events: Receiver<StreamEvent>) {
 struct Screen {
     /// How deep each turn's entity stands.
     depths: HashMap<TurnId, usize>,
+    /// Calls that were shown before they were answered.
+    asked: HashSet<ItemId>,
     turns: usize,
 }
 
@@ -85,17 +88,31 @@ impl Screen {
         }
     }
 
-    /// Items are shown when they are whole.
-    fn upsert(&self, depth: usize, Upsert { status, item, .. }: &Upsert) {
+    /// Texts are shown when they are whole, a call when its arguments are known and again when it is answered.
+    fn upsert(&mut self, depth: usize, Upsert { status, item, item_id, .. }: &Upsert) {
         let whole = match status {
             Status::Create | Status::Update => false,
             Status::Complete { .. } | Status::Error { .. } => true,
         };
+        // The answer goes to standard output.
+        let is_answer = item_id.as_str().ends_with("/answer");
         match item {
-            Item::Message { content, origin: Origin::Agent } if whole => self.text(depth, "  ", &content.to_string()),
+            Item::Message { content, origin: Origin::Agent } if whole && !is_answer => {
+                self.text(depth, "  ", &content.to_string());
+            }
             Item::Thinking { content, .. } if whole => self.text(depth, "  ~ ", &content.to_string()),
-            Item::ToolCall(call) if whole => self.call(depth, call),
-            Item::Message { .. } | Item::Thinking { .. } | Item::ToolCall(_) => {}
+            Item::ToolCall(call) => {
+                let depth = depth + usize::from(call.parent_item_id.is_some());
+                let announced = matches!(status, Status::Update) || whole;
+                if announced && self.asked.insert(item_id.clone()) {
+                    self.call(depth, call);
+                }
+                if whole {
+                    self.asked.remove(item_id);
+                    self.output(depth, call);
+                }
+            }
+            Item::Message { .. } | Item::Thinking { .. } => {}
         }
     }
 
@@ -105,12 +122,14 @@ impl Screen {
             Some(code) => self.text(depth, "  > ", code),
             None => self.text(depth, "  > ", &format!("{}({arguments})", call.name)),
         }
+    }
+
+    fn output(&self, depth: usize, call: &ToolCall) {
         let Some(output) = &call.output else { return };
-        let (style, code) = match &output.reply {
-            Some(reply) => (colour(reply_type(reply.kind)), format!(" {DIM}{}{DIM:#}", reply.code)),
-            None => (DIM, String::new()),
-        };
-        self.say(depth, &format!("  {style}<{style:#}{code}"));
+        if let Some(reply) = &output.reply {
+            let style = colour(reply_type(reply.kind));
+            self.say(depth, &format!("  {style}<{style:#} {DIM}{}{DIM:#}", reply.code));
+        }
         self.text(depth, "    ", &output.text.to_string());
     }
 
