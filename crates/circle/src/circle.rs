@@ -318,10 +318,10 @@ impl Builder {
 
     /// Wards as they are written; what cannot be read is told by [`Builder::build`].
     pub fn wards(mut self, written: &Value) -> Self {
-        match Wards::parse(written) {
-            Ok(wards) => self.wards = self.wards.and(&wards),
-            Err(faults) => self.ward_faults.extend(faults),
-        }
+        // One that cannot be read must not make those beside it seem absent.
+        let (wards, faults) = Wards::read(written);
+        self.wards = self.wards.and(&wards);
+        self.ward_faults.extend(faults);
         self
     }
 

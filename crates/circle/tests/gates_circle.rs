@@ -79,6 +79,14 @@ fn a_circle_whose_done_is_warded_off_does_not_build_and_tokens_do_not_end_a_cast
 }
 
 #[test]
+fn a_ward_that_cannot_be_read_does_not_hide_the_ones_beside_it() {
+    for written in [json!({"max_turns": 3, "max_naps": 2}), json!([{"max_turns": 3}, {"max_naps": 2}])] {
+        let faults = Circle::builder().gate(builtin::done()).wards(&written).build().expect_err("no such ward");
+        assert!(matches!(faults.as_slice(), [CircleFault::Ward(fault)] if fault.ward == "max_naps"), "{faults:?}");
+    }
+}
+
+#[test]
 fn an_unknown_gate_is_invalid_with_its_nearest_names_and_a_removed_one_is_denied() {
     let circle = circle([builtin::echo(), builtin::read(None)], json!({"remove_gate": ["echo"]}));
     let unknown = refused(&circle, "raed", json!({}), &nowhere());

@@ -88,6 +88,12 @@ impl std::error::Error for WardFault {}
 impl Wards {
     /// Reads a table of wards, or a list of such tables; null is none. All faults are told, in the order of the text.
     pub fn parse(written: &Value) -> Result<Self, Vec<WardFault>> {
+        let (wards, faults) = Self::read(written);
+        if faults.is_empty() { Ok(wards) } else { Err(faults) }
+    }
+
+    /// The wards that can be read, and what is wrong with the others.
+    pub(crate) fn read(written: &Value) -> (Self, Vec<WardFault>) {
         let mut reading = Reading::default();
         match written {
             Value::Null => {}
@@ -104,7 +110,7 @@ impl Wards {
             }
             Value::Bool(_) | Value::Number(_) | Value::String(_) => reading.fault("", "wards", WardRule::NotATable),
         }
-        if reading.faults.is_empty() { Ok(reading.wards) } else { Err(reading.faults) }
+        (reading.wards, reading.faults)
     }
 }
 
