@@ -1,0 +1,234 @@
+//! `cantrip loom`: what was kept of every cast, to look at, check, judge and carry elsewhere.
+
+mod carry;
+mod draw;
+mod find;
+mod read;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cantrip::Runtime;
+use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom};
+use cantrip::store_refusal;
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::{Rewarding, Service};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::present::Present;
+use crate::store;
+
+/// Look at what casts left, check it, judge it, carry it elsewhere.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "An id may be shortened while it stays unique. @last, or none, is the latest cast's.\n\n\
+                        Examples:\n  cantrip loom ls\n  cantrip loom tree\n  cantrip loom show @last\n  \
+                        cantrip loom thread ent_06cyf9\n  cantrip loom verify")]
+pub(crate) struct LoomCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where casts are kept: memory: or jsonl:DIR.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// List the looms: name, entities, turns, last activity.
+    ///
+    /// A loom is kept under a number made from its spell's name. The name is shown if the spell is here or in ./spells.
+    #[command(after_help = "Examples:\n  cantrip loom ls\n  cantrip loom ls --store jsonl:DIR --json")]
+    Ls,
+
+    /// Draw a tree of turns, one line each, children and forks indented.
+    #[command(after_help = "Examples:\n  cantrip loom tree\n  cantrip loom tree analyst\n  \
+                            cantrip loom tree ent_06cyf9k2vtd3m8x1q7hbz4n5rw")]
+    Tree {
+        /// A loom (or its spell's name), or an entity for what grew from it.
+        #[arg(value_name = "LOOM|ENTITY")]
+        of: Option<String>,
+    },
+
+    /// Show one turn: what was said, each gate call with its reply, what it took.
+    #[command(after_help = "Examples:\n  cantrip loom show\n  cantrip loom show turn_06cyf9")]
+    Show {
+        /// An entity, cast or run stands for its last turn.
+        turn: Option<String>,
+    },
+
+    /// Show a thread turn by turn, from its root.
+    #[command(after_help = "Examples:\n  cantrip loom thread\n  cantrip loom thread ent_06cyf9")]
+    Thread {
+        /// The turn it ends with, or the entity, cast or run.
+        #[arg(value_name = "ENTITY|TURN")]
+        of: Option<String>,
+    },
+
+    /// Read everything again: every hash, the chain of every run, every body.
+    #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store jsonl:DIR")]
+    Verify,
+
+    /// Note how good a turn was. Earlier rewards stay on record; the latest counts.
+    #[command(after_help = "Examples:\n  cantrip loom reward @last 1\n  \
+                            cantrip loom reward turn_06cyf9 -0.5 --note 'wrong file'")]
+    Reward {
+        turn: String,
+
+        /// Any finite number.
+        #[arg(allow_negative_numbers = true)]
+        value: f64,
+
+        /// Who says so.
+        #[arg(long, value_name = "NAME", default_value = "person")]
+        by: String,
+
+        /// Why.
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+
+    Export(carry::Export),
+    Import(carry::Import),
+}
+
+/// What a command found: its reply, and the text for a person.
+type Told = (Guarded, String);
+
+impl LoomCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        let (guarded, text) = match self.told(guard, present.json).await {
+            Ok(told) => told,
+            Err(refusal) => (refused(guard, refusal).await, String::new()),
+        };
+        present.reply(guarded, || text)
+    }
+
+    async fn told(&self, guard: &Guard, json: bool) -> Result<Told, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        if let What::Verify = self.what {
+            let folder = self.folder(&here)?;
+            return Ok(verified(guard, folder).await);
+        }
+        let loom = match self.what {
+            What::Ls | What::Tree { .. } | What::Show { .. } | What::Thread { .. } | What::Export(_) | What::Verify => {
+                self.to_read(&here)?
+            }
+            What::Reward { .. } | What::Import(_) => store::open(self.store.as_deref(), &here)?.loom,
+        };
+        match &self.what {
+            What::Ls => seen(guard, json, "looms", read::looms(&loom, &here).await?, |looms| draw::looms(looms)).await,
+            What::Tree { of } => {
+                let tree = tree::read(&loom, of.as_deref()).await?;
+                seen(guard, json, "tree", tree, tree::Tree::draw).await
+            }
+            What::Show { turn } => {
+                let id = find::turn(&loom, turn.as_deref()).await?;
+                let turn = loom.turn(id).await.map_err(|error| store_refusal(&error))?;
+                seen(guard, json, &format!("turn {id}"), turn, draw::turn).await
+            }
+            What::Thread { of } => {
+                let leaf = find::turn(&loom, of.as_deref()).await?;
+                let thread = loom.thread(leaf).await.map_err(|error| store_refusal(&error))?;
+                seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await
+            }
+            What::Reward { turn, value, by, note } => {
+                let turn = find::turn(&loom, Some(turn)).await?;
+                let by = Actor::new(by.as_str())
+                    .map_err(|fault| codes::config_invalid("--by", by.as_str(), fault.to_string()))?;
+                let rewarding = Rewarding { turn, reward: *value, by, note: note.clone() };
+                let guarded = service(loom, guard).reward(rewarding).await;
+                Ok((guarded, format!("{turn}  reward {value}\n")))
+            }
+            What::Export(export) => {
+                let of = find::loom(&loom, export.of()).await?;
+                export.told(&service(loom, guard), of, guard, json).await
+            }
+            What::Import(import) => import.told(&loom, guard).await,
+            What::Verify => Ok(verified(guard, self.folder(&here)?).await),
+        }
+    }
+
+    /// A folder that was named is read without its lock, also while someone writes, and is not made.
+    fn to_read(&self, here: &Path) -> Result<AnyLoom, Refusal> {
+        match self.named_folder() {
+            Some(folder) => Ok(AnyLoom::new(Jsonl::open_to_read(folder).map_err(|error| store_refusal(&error))?)),
+            None => Ok(store::open(self.store.as_deref(), here)?.loom),
+        }
+    }
+
+    fn named_folder(&self) -> Option<PathBuf> {
+        self.store.as_deref()?.strip_prefix("jsonl:").filter(|folder| !folder.is_empty()).map(PathBuf::from)
+    }
+
+    /// Where the records lie.
+    fn folder(&self, here: &Path) -> Result<PathBuf, Refusal> {
+        if let Some(folder) = self.named_folder() {
+            return Ok(folder);
+        }
+        let name = store::open(self.store.as_deref(), here)?.name;
+        let folder = name.strip_prefix("jsonl:").map(PathBuf::from);
+        folder.ok_or_else(|| {
+            let hint = json!({"hint": "cantrip loom verify --store jsonl:DIR"});
+            codes::config_invalid("--store", name.as_str(), "has nothing on a disk to verify").data(hint).into()
+        })
+    }
+}
+
+fn service(loom: AnyLoom, guard: &Guard) -> Service {
+    Service::new(Runtime::new(loom).guarded_by(guard.clone()))
+}
+
+async fn refused(guard: &Guard, refusal: Refusal) -> Guarded {
+    guard.call(Call::surface("loom"), |rb| async { rb.refuse(refusal) }).await
+}
+
+/// The reply to a look. Only an envelope carries what was seen: its size is bounded, and a text's is not.
+async fn seen<T: Serialize>(
+    guard: &Guard,
+    json: bool,
+    what: &str,
+    seen: T,
+    draw: impl FnOnce(&T) -> String,
+) -> Result<Told, Refusal> {
+    let text = if json { String::new() } else { draw(&seen) };
+    let filled = codes::read(what);
+    let filled = if json { filled.value(seen) } else { filled };
+    Ok((guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await, text))
+}
+
+async fn verified(guard: &Guard, folder: PathBuf) -> Told {
+    let shown = format!("jsonl:{}", folder.display());
+    let mut text = String::new();
+    let guarded = guard
+        .call(Call::surface("loom"), |rb| async {
+            // Nothing was ever written there, or it is the wrong folder: saying that all is well would mislead.
+            if !folder.join("records.jsonl").is_file() {
+                let hint = json!({"hint": "cantrip loom verify --store jsonl:DIR"});
+                return rb.refuse(codes::not_found("loom", shown.as_str()).data(hint).into());
+            }
+            match Jsonl::verify_folder(&folder) {
+                Ok(found) => {
+                    text = draw::verified(&shown, &found);
+                    rb.success(codes::verified(shown.as_str(), found.records).data(found))
+                }
+                Err(Error::Damaged(damage)) => rb.refuse(altered(&damage)),
+                Err(error) => rb.refuse(store_refusal(&error)),
+            }
+        })
+        .await;
+    (guarded, text)
+}
+
+/// Which record is not what was written.
+fn altered(damage: &Damage) -> Refusal {
+    let place = match (damage.run, damage.seq, damage.line) {
+        (Some(run), Some(seq), _) => format!("{seq} of {run}"),
+        (_, _, Some(line)) => format!("on line {line}"),
+        (_, _, None) => "unknown".to_owned(),
+    };
+    codes::record_altered("record", place, "what is stored")
+        .data(json!({"run_id": damage.run, "seq": damage.seq, "line": damage.line, "damage": damage.what}))
+        .into()
+}

@@ -1,0 +1,151 @@
+//! A loom's way out and in: lines of JSON.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use cantrip::canon::LoomId;
+use cantrip::loom::AnyLoom;
+use cantrip::loom::export::{Format, Imported, Redaction, import_journal, import_turns};
+use cantrip::{loom_named, store_refusal};
+use cantrip_canon::json;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::{Value, json};
+
+use super::{Told, refused};
+
+/// Write a loom as lines of JSON: turns, the whole journal, chats or trajectories.
+///
+/// Secrets and personal data are taken out unless --no-redact is given. Only a journal that was not redacted can be
+/// imported as it was, with its hashes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom export > turns.jsonl\n  \
+                        cantrip loom export --format journal --no-redact --out backup.jsonl\n  \
+                        cantrip loom export analyst --format chat")]
+pub(super) struct Export {
+    /// A loom (or its spell's name), or anything in it.
+    #[arg(value_name = "LOOM")]
+    of: Option<String>,
+
+    #[arg(long, value_enum, default_value = "turns")]
+    format: Chosen,
+
+    /// Leave secrets and personal data in.
+    #[arg(long)]
+    no_redact: bool,
+
+    /// Write to a new file, not to standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Chosen {
+    /// One line a turn.
+    Turns,
+    /// Every record and body.
+    Journal,
+    /// One line a thread: its messages.
+    Chat,
+    /// One line a thread: messages, rewards, how it ended.
+    Trajectories,
+}
+
+impl Export {
+    pub(super) fn of(&self) -> Option<&str> {
+        self.of.as_deref()
+    }
+
+    pub(super) async fn told(&self, service: &Service, of: LoomId, guard: &Guard, json: bool) -> Result<Told, Refusal> {
+        let mut to: Box<dyn Write> = match &self.out {
+            Some(path) => Box::new(BufWriter::new(File::create_new(path).map_err(|error| unwritten(path, &error))?)),
+            // The envelope is the one thing on standard output.
+            None if json => {
+                return Err(codes::config_invalid("--json", "export", "needs --out FILE for the lines")
+                    .data(json!({"hint": "cantrip loom export --json --out turns.jsonl"}))
+                    .into());
+            }
+            None => Box::new(BufWriter::new(io::stdout().lock())),
+        };
+        let format = match self.format {
+            Chosen::Turns => Format::Turns,
+            Chosen::Journal => Format::Journal,
+            Chosen::Chat => Format::Chat,
+            Chosen::Trajectories => Format::Trajectories,
+        };
+        let redaction = if self.no_redact { Redaction::Off } else { Redaction::default() };
+        let mut written = Ok(());
+        let guarded = service
+            .export(of, format, redaction, |line| {
+                if written.is_ok() {
+                    written = writeln!(to, "{line}");
+                }
+            })
+            .await;
+        match written.and_then(|()| to.flush()) {
+            Ok(()) => Ok((guarded, String::new())),
+            // A reader that went away wants no more.
+            Err(error) if self.out.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok((guarded, String::new()))
+            }
+            Err(error) => {
+                let path = self.out.as_deref().unwrap_or(Path::new("standard output"));
+                Ok((refused(guard, unwritten(path, &error)).await, String::new()))
+            }
+        }
+    }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Refusal {
+    let shown = path.display().to_string();
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return codes::wrong_state("file", shown, "there already", "export", "a name that is free").into();
+    }
+    codes::io_failed("write", shown, error.to_string()).into()
+}
+
+/// Take in a file that `loom export` wrote: a journal as it was, or turns, ours or another's.
+///
+/// Taking the same file in twice changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom import backup.jsonl\n  cantrip loom import turns.jsonl --as analyst")]
+pub(super) struct Import {
+    file: PathBuf,
+
+    /// The loom that turns go to, by its spell's name; else the file's name is used. A journal has its own.
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Import {
+    pub(super) async fn told(&self, loom: &AnyLoom, guard: &Guard) -> Result<Told, Refusal> {
+        let shown = self.file.display().to_string();
+        let text = std::fs::read_to_string(&self.file).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                Refusal::from(codes::file_missing(shown.as_str()))
+            } else if error.kind() == io::ErrorKind::InvalidData {
+                codes::target_unusable(shown.as_str(), "it is not text").into()
+            } else {
+                codes::io_failed("read", shown.as_str(), error.to_string()).into()
+            }
+        })?;
+        let taken = if is_journal(&text) {
+            import_journal(loom, text.lines()).await
+        } else {
+            let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            import_turns(loom, loom_named(self.name.as_ref().unwrap_or(&stem)), text.lines()).await
+        };
+        let Imported { records, runs, bodies } = taken.map_err(|error| store_refusal(&error))?;
+        let filled = codes::created("import", shown.as_str())
+            .data(json!({"state": "imported", "records": records, "runs": runs, "bodies": bodies}));
+        let guarded = guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await;
+        Ok((guarded, format!("{shown}: {records} records, {runs} runs, {bodies} bodies\n")))
+    }
+}
+
+/// Whether the first line is a journal's heading.
+fn is_journal(text: &str) -> bool {
+    let heading = text.lines().next().and_then(|line| json::read(line).ok());
+    heading.is_some_and(|heading| heading.get("format").is_some_and(Value::is_string))
+}

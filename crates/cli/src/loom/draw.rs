@@ -1,0 +1,209 @@
+//! Turns, threads and looms as a person reads them.
+
+use std::fmt::Write;
+
+use cantrip::loom::{Closing, EndedBy, GateRecord, Output, Settlement, Thread, ThreadState, Turn, Verified};
+use cantrip_reply::ReplyType;
+use serde_json::Value;
+
+use super::read::LoomRow;
+use crate::present::{BOLD, DIM, colour, cut, width};
+
+/// Lines of one text of a thread; `loom show` has them all.
+const LINES_SHOWN: usize = 12;
+
+pub(super) fn looms(rows: &[LoomRow]) -> String {
+    if rows.is_empty() {
+        return format!("{DIM}nothing was cast yet{DIM:#}\n");
+    }
+    let name = |row: &LoomRow| row.name.clone().unwrap_or_else(|| "-".to_owned());
+    let columns = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or_default();
+    let mut text = String::new();
+    for row in rows {
+        let at = row.last_activity.map(|at| at.to_string()).unwrap_or_default();
+        let (name, entities, turns) = (name(row), counted(row.entities, "entity", "entities"), turns(row.turns));
+        let _ =
+            writeln!(text, "{BOLD}{name:<columns$}{BOLD:#}  {}  {entities}  {turns}  {DIM}{at}{DIM:#}", row.loom_id);
+    }
+    text
+}
+
+pub(super) fn verified(shown: &str, found: &Verified) -> String {
+    let Verified { records, runs, bodies, torn_bytes } = found;
+    let (records, runs) = (counted(*records, "record", "records"), counted(*runs, "run", "runs"));
+    let mut text =
+        format!("{shown}: {records} of {runs} and {} are as they were written\n", counted(*bodies, "body", "bodies"));
+    if *torn_bytes > 0 {
+        let _ = writeln!(text, "{DIM}{torn_bytes} bytes of an unfinished step stand at the end{DIM:#}");
+    }
+    text
+}
+
+/// One turn, whole.
+pub(super) fn turn(turn: &Turn) -> String {
+    let mut text = head(turn);
+    let _ = writeln!(text, "  {DIM}entity {}  cast {}{DIM:#}", turn.entity_id, turn.cast_id);
+    if let Some(parent) = turn.parent_id {
+        let _ = writeln!(text, "  {DIM}after {parent}{DIM:#}");
+    }
+    if let Some(fork) = turn.forked_from {
+        let _ = writeln!(text, "  {DIM}forked from {}{DIM:#}", fork.turn);
+    }
+    body(&mut text, turn, None);
+    let metadata = &turn.metadata;
+    let _ = write!(
+        text,
+        "  {DIM}{} tokens in ({} cached), {} out · {} ms",
+        metadata.tokens_prompt, metadata.tokens_cached, metadata.tokens_completion, metadata.duration_ms
+    );
+    if metadata.cost_micros != 0 {
+        let _ = write!(text, " · cost {} micros", metadata.cost_micros);
+    }
+    if let Some(model) = &metadata.model {
+        let _ = write!(text, " · {}", one_line(model));
+    }
+    let _ = writeln!(text, " · {}{DIM:#}", metadata.timestamp);
+    text
+}
+
+/// A thread, turn by turn.
+pub(super) fn thread(thread: &Thread) -> String {
+    let state = match thread.state {
+        ThreadState::Active => "active",
+        ThreadState::Terminated => "terminated",
+        ThreadState::Truncated => "truncated",
+    };
+    let entity = &thread.entity.entity;
+    let mut text = format!(
+        "{BOLD}thread {}{BOLD:#}  {state}  {}  {DIM}{} · {}{DIM:#}\n",
+        thread.leaf,
+        turns(thread.turns.len()),
+        entity.entity_id,
+        one_line(&entity.medium)
+    );
+    for turn in &thread.turns {
+        text.push('\n');
+        text.push_str(&head(turn));
+        body(&mut text, turn, Some(LINES_SHOWN));
+    }
+    text
+}
+
+fn head(turn: &Turn) -> String {
+    let reward = turn.reward.map(|reward| format!("  reward {reward}")).unwrap_or_default();
+    format!("{BOLD}{}. {}{BOLD:#}  {}{reward}\n", turn.sequence, turn.id, state(turn))
+}
+
+/// Intent, utterance, programs and calls.
+fn body(text: &mut String, turn: &Turn, most: Option<usize>) {
+    if let Some(intent) = &turn.intent {
+        lines(text, "  ? ", &intent.text(), most);
+    }
+    if let Some(utterance) = &turn.utterance {
+        if let Some(thinking) = &utterance.thinking {
+            lines(text, "  ~ ", thinking, most);
+        }
+        if let Some(content) = &utterance.content {
+            lines(text, "  ", content, most);
+        }
+        // What a program called stands below it; a call by name stands with its reply.
+        for call in &utterance.calls {
+            if let Some(code) = call.args.get("code").and_then(Value::as_str) {
+                lines(text, "  > ", code, most);
+            }
+        }
+    }
+    for output in &turn.outputs {
+        printed(text, output, most);
+    }
+    for record in &turn.gate_calls {
+        call(text, record, most);
+    }
+    if let Closing::Truncated { error: Some(fault), .. } = &turn.closing {
+        let style = colour(fault.mark.reply_type);
+        let (message, code) = (one_line(&fault.message), one_line(&fault.mark.code));
+        let _ = writeln!(text, "  {style}{message}{style:#} {DIM}{code}{DIM:#}");
+    }
+}
+
+fn printed(text: &mut String, output: &Output, most: Option<usize>) {
+    for line in &output.console {
+        lines(text, "    ", line, most);
+    }
+    if let Some(value) = &output.value {
+        lines(text, "  = ", value, most);
+    }
+    if let Some(error) = &output.error {
+        let style = colour(ReplyType::Failure);
+        let _ = writeln!(text, "  {style}{}: {}{style:#}", one_line(&error.name), one_line(&error.message));
+    }
+    if let Some(limit) = &output.limit {
+        let style = colour(ReplyType::Denied);
+        let _ = writeln!(text, "  {style}stopped by {}{style:#}", one_line(limit));
+    }
+}
+
+fn call(text: &mut String, record: &GateRecord, most: Option<usize>) {
+    lines(text, "  > ", &format!("{}({})", record.gate, record.args), most);
+    match &record.settlement {
+        Settlement::Delegated => {
+            let _ = writeln!(text, "  < {DIM}delegated: its reply is in a later turn{DIM:#}");
+        }
+        Settlement::Settled(settled) => {
+            let style = colour(settled.reply.reply_type);
+            let word = settled.reply.reply_type.word().to_lowercase();
+            let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{}{DIM:#}", one_line(&settled.reply.code));
+            for child in &settled.children {
+                let _ = writeln!(text, "    {DIM}child {} {}{DIM:#}", child.entity_id, one_line(&child.reply.code));
+            }
+            match &settled.result {
+                Value::Null => {}
+                Value::String(result) => lines(text, "    ", result, most),
+                result @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                    lines(text, "    ", &result.to_string(), most);
+                }
+            }
+        }
+    }
+}
+
+/// How a turn was closed, in a word or two.
+pub(super) fn state(turn: &Turn) -> String {
+    let (style, words) = match &turn.closing {
+        Closing::Open => (DIM, "went on".to_owned()),
+        Closing::Sealed { .. } => (DIM, "sealed".to_owned()),
+        Closing::Terminated { ended_by: EndedBy::Done } => (colour(ReplyType::Success), "terminated (done)".to_owned()),
+        Closing::Terminated { ended_by: EndedBy::Text } => (colour(ReplyType::Success), "terminated (text)".to_owned()),
+        Closing::Truncated { reason, .. } => (colour(ReplyType::Denied), format!("truncated ({})", reason.as_str())),
+    };
+    format!("{style}{words}{style:#}")
+}
+
+/// A text on lines of its own, each behind `before`.
+fn lines(text: &mut String, before: &str, told: &str, most: Option<usize>) {
+    let columns = most.and(width()).map(|all| all.saturating_sub(before.len()));
+    let all = told.lines().count();
+    for (at, line) in told.lines().take(most.unwrap_or(all)).enumerate() {
+        let shown = one_line(line);
+        let shown = columns.map_or_else(|| shown.clone(), |columns| cut(&shown, columns));
+        let before = if at == 0 { before.to_owned() } else { " ".repeat(before.len()) };
+        let _ = writeln!(text, "{before}{shown}");
+    }
+    if let Some(more) = most.map(|most| all.saturating_sub(most)).filter(|more| *more > 0) {
+        let _ = writeln!(text, "{}{DIM}({more} more lines){DIM:#}", " ".repeat(before.len()));
+    }
+}
+
+/// What was said must not steer the terminal it is shown on.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+fn turns(count: usize) -> String {
+    counted(count, "turn", "turns")
+}
+
+fn counted(count: impl TryInto<u64>, one: &str, several: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {}", if count == 1 { one } else { several })
+}

@@ -1,0 +1,116 @@
+//! What does an id, the beginning of one, `@last` or nothing stand for?
+
+use cantrip::canon::{EntityId, LoomId, TurnId};
+use cantrip::loom::{AnyLoom, Error, Loom, Named, Page, RunView};
+use cantrip::{loom_named, store_refusal};
+use cantrip_reply::{Refusal, codes};
+use serde_json::json;
+
+const LAST: &str = "@last";
+
+/// The turn that is meant; an entity, cast or run stands for its last one.
+pub(super) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else {
+        let run = latest(loom).await?;
+        return match run.entity_id {
+            Some(entity) => leaf(loom, entity, LAST).await,
+            None => Err(nothing("turn", LAST)),
+        };
+    };
+    match named(loom, asked).await? {
+        Named::Turn(turn) => Ok(turn),
+        Named::Entity(entity) => leaf(loom, entity, asked).await,
+        Named::Cast(cast) => {
+            let cast = loom.cast(cast).await.map_err(stored)?;
+            match cast.outcome.and_then(|outcome| outcome.leaf) {
+                Some(leaf) => Ok(leaf),
+                None => leaf(loom, cast.cast.entity_id, asked).await,
+            }
+        }
+        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
+            Some(entity) => leaf(loom, entity, asked).await,
+            None => Err(nothing("turn", asked)),
+        },
+        Named::Loom(_) | Named::Fold(_) => Err(nothing("turn", asked)),
+    }
+}
+
+/// What a tree is drawn of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Loom(LoomId),
+    Entity(LoomId, EntityId),
+}
+
+/// A loom, by its id or its spell's name, or an entity; a cast, run or turn stands for its entity.
+pub(super) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(Part::Loom(latest(loom).await?.loom_id)) };
+    let called = loom_named(asked);
+    if loom.looms().await.map_err(stored)?.contains(&called) {
+        return Ok(Part::Loom(called));
+    }
+    let entity = match named(loom, asked).await? {
+        Named::Loom(found) => return Ok(Part::Loom(found)),
+        Named::Entity(entity) => entity,
+        Named::Turn(turn) => loom.turn(turn).await.map_err(stored)?.entity_id,
+        Named::Cast(cast) => loom.cast(cast).await.map_err(stored)?.cast.entity_id,
+        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
+            Some(entity) => entity,
+            None => return Err(nothing("entity", asked)),
+        },
+        Named::Fold(_) => return Err(nothing("entity", asked)),
+    };
+    Ok(Part::Entity(loom.entity(entity).await.map_err(stored)?.loom_id, entity))
+}
+
+/// The loom that is meant, or that of what is meant.
+pub(super) async fn loom(loom: &AnyLoom, asked: Option<&str>) -> Result<LoomId, Refusal> {
+    match part(loom, asked).await? {
+        Part::Loom(found) | Part::Entity(found, _) => Ok(found),
+    }
+}
+
+async fn leaf(loom: &AnyLoom, entity: EntityId, asked: &str) -> Result<TurnId, Refusal> {
+    loom.entity(entity).await.map_err(stored)?.leaf.ok_or_else(|| nothing("turn", asked))
+}
+
+/// The run that was begun last by someone, not by a call of another run.
+async fn latest(loom: &AnyLoom) -> Result<RunView, Refusal> {
+    let mut page = Page::FIRST;
+    let mut latest: Option<RunView> = None;
+    loop {
+        let listed = loom.runs(page).await.map_err(stored)?;
+        let begun = listed.items.into_iter().filter(|run| run.root_run_id.is_none_or(|root| root == run.run_id));
+        // What was imported stands where it was taken in; its time says when it was begun.
+        latest = latest.into_iter().chain(begun).max_by_key(|run| run.created_at);
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return latest.ok_or_else(empty),
+        }
+    }
+}
+
+async fn named(loom: &AnyLoom, asked: &str) -> Result<Named, Refusal> {
+    match loom.resolve(asked).await {
+        Ok(named) => Ok(named),
+        Err(Error::NotFound { .. }) => Err(nothing("id", asked)),
+        Err(Error::Ambiguous { prefix, matches }) => {
+            let hint = "several ids begin so: give more of it";
+            Err(codes::not_found("id", prefix).data(json!({"matches": matches, "hint": hint})).into())
+        }
+        Err(error) => Err(store_refusal(&error)),
+    }
+}
+
+fn stored(error: Error) -> Refusal {
+    store_refusal(&error)
+}
+
+fn nothing(kind: &str, asked: &str) -> Refusal {
+    let shown: String = asked.chars().take(64).collect();
+    codes::not_found(kind, shown).data(json!({"hint": "cantrip loom tree"})).into()
+}
+
+fn empty() -> Refusal {
+    codes::not_found("turn", LAST).data(json!({"hint": "nothing was cast yet: cantrip cast SPELL INTENT"})).into()
+}
