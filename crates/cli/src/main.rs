@@ -8,6 +8,7 @@ mod codes;
 mod conformance;
 mod demo;
 mod limits;
+mod loom;
 mod new;
 mod present;
 mod store;
@@ -46,6 +47,7 @@ enum Command {
     Stream(stream::Stream),
     Codes(codes::Codes),
     Limits(limits::Limits),
+    Loom(loom::LoomCommand),
     Conformance(conformance::Conformance),
 }
 
@@ -78,6 +80,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             let guarded = guard.call(Call::surface("limits"), |rb| async { limits.reply(rb) }).await;
             present.reply(guarded, || limits.draw())
         }
+        Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;
             present.reply(guarded, String::new)
