@@ -150,28 +150,15 @@ impl LoomCommand {
         }
     }
 
-    /// A folder that was named is read without its lock, also while someone writes, and is not made.
     fn to_read(&self, here: &Path) -> Result<AnyLoom, Refusal> {
-        match self.named_folder() {
-            Some(folder) => Ok(AnyLoom::new(Jsonl::open_to_read(folder).map_err(|error| store_refusal(&error))?)),
-            None => Ok(store::open(self.store.as_deref(), here)?.loom),
-        }
-    }
-
-    fn named_folder(&self) -> Option<PathBuf> {
-        self.store.as_deref()?.strip_prefix("jsonl:").filter(|folder| !folder.is_empty()).map(PathBuf::from)
+        store::open_to_read(self.store.as_deref(), here)
     }
 
     /// Where the records lie.
     fn folder(&self, here: &Path) -> Result<PathBuf, Refusal> {
-        if let Some(folder) = self.named_folder() {
-            return Ok(folder);
-        }
-        let name = store::open(self.store.as_deref(), here)?.name;
-        let folder = name.strip_prefix("jsonl:").map(PathBuf::from);
-        folder.ok_or_else(|| {
+        store::folder(self.store.as_deref(), here)?.ok_or_else(|| {
             let hint = json!({"hint": "cantrip loom verify --store jsonl:DIR"});
-            codes::config_invalid("--store", name.as_str(), "has nothing on a disk to verify").data(hint).into()
+            codes::config_invalid("--store", "memory:", "has nothing on a disk to verify").data(hint).into()
         })
     }
 }

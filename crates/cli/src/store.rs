@@ -17,13 +17,32 @@ pub(crate) struct Store {
     pub(crate) name: String,
 }
 
-/// Opens the store of this URL, or the one that belongs to this folder.
+/// Opens the store of this URL, or the one that belongs to this folder, to cast in it.
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
+    match folder(url, here)? {
+        Some(folder) => jsonl(folder),
+        None => Ok(Store { loom: AnyLoom::new(Memory::new()), name: "memory:".to_owned() }),
+    }
+}
+
+/// Opens the same store to look at it: also while someone casts in it, and nothing is made.
+pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<AnyLoom, Refusal> {
+    match folder(url, here)? {
+        Some(folder) => Ok(AnyLoom::new(Jsonl::open_to_read(folder).map_err(|error| store_refusal(&error))?)),
+        None => Ok(AnyLoom::new(Memory::new())),
+    }
+}
+
+/// Where the store's records lie; nowhere if it is in memory.
+pub(crate) fn folder(url: Option<&str>, here: &Path) -> Result<Option<PathBuf>, Refusal> {
     let invalid = |rule: &str| Refusal::from(codes::config_invalid("--store", url.unwrap_or_default(), rule));
     match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
-        None => jsonl(folder_for(here).ok_or_else(|| invalid("there is no folder for it: give --store jsonl:DIR"))?),
-        Some(("memory", "")) => Ok(Store { loom: AnyLoom::new(Memory::new()), name: "memory:".to_owned() }),
-        Some(("jsonl", folder)) if !folder.is_empty() => jsonl(PathBuf::from(folder)),
+        None => {
+            let folder = folder_for(here);
+            folder.map(Some).ok_or_else(|| invalid("there is no folder for it: give --store jsonl:DIR"))
+        }
+        Some(("memory", "")) => Ok(None),
+        Some(("jsonl", folder)) if !folder.is_empty() => Ok(Some(PathBuf::from(folder))),
         Some((_, _)) => Err(invalid("is none of memory: and jsonl:DIR")),
     }
 }
