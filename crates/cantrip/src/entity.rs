@@ -40,6 +40,10 @@ impl Casting {
         self.cancel = cancel.clone();
         self
     }
+
+    pub(crate) fn cancel(&self) -> Cancel {
+        self.cancel.clone()
+    }
 }
 
 impl Cantrip {
@@ -70,7 +74,7 @@ impl Cantrip {
         self.home().summon(self, None).await
     }
 
-    fn home(&self) -> Runtime {
+    pub(crate) fn home(&self) -> Runtime {
         match self.store() {
             Some(store) => Runtime::new(store.clone()),
             None => Runtime::in_memory(),

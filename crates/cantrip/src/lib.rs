@@ -9,6 +9,7 @@ pub mod fold;
 mod fork;
 pub mod limits;
 pub mod list;
+mod live;
 mod machine;
 pub mod recipe;
 mod replay;
@@ -20,7 +21,77 @@ pub use driver::{MachineClock, MachineEntropy, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
 pub use episode::{Cancel, CastReply};
 pub use fork::Forking;
+pub use live::{Live, Upserts};
 pub use recipe::{Cantrip, loom_named};
+
+/// A gate from a function: the schema from its arguments, the description from its doc comment.
+///
+/// The function becomes the constructor of the gate, for [`recipe::Builder::gate`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use cantrip::gate;
+///
+/// /// Looks a word up.
+/// #[gate(read_only, labels(private_data))]
+/// async fn look_up(
+///     #[given] book: Arc<Vec<(String, String)>>,
+///     /// The word, in lower case.
+///     word: String,
+///     /// How many meanings at most.
+///     at_most: Option<usize>,
+/// ) -> Vec<String> {
+///     let meanings = book.iter().filter(|(entry, _)| *entry == word).map(|(_, meaning)| meaning.clone());
+///     meanings.take(at_most.unwrap_or(3)).collect()
+/// }
+///
+/// let book = Arc::new(vec![("loom".to_owned(), "where turns are woven".to_owned())]);
+/// # use cantrip::{Cantrip, circle::gate::builtin, crystal::{Response, Script, Scripted}};
+/// # let script = Script::new([Response::text("")]);
+/// let builder = Cantrip::builder().gate(look_up(book)).gate(builtin::done());
+/// # let built = builder.crystal(Scripted::new("scripted/none", script)).ward("max_turns", 1).build().unwrap();
+/// # let definition = &built.circle().definitions()[0];
+/// # assert_eq!(definition.name, "look_up");
+/// # assert_eq!(definition.parameters["required"], serde_json::json!(["word"]));
+/// ```
+///
+/// * A parameter is an argument that the entity gives: any type that serde can read and schemars can describe, an
+///   `Option` if it may be left out. Its doc comment describes it; attributes of `serde` and `schemars` are passed on.
+///   An argument that no parameter takes is refused.
+/// * `#[given]` parameters are the constructor's: clients, folders, keys. They are cloned for each call.
+/// * `#[call]` gives the [`circle::gate::Call`] itself: who asks, and the idempotency key.
+/// * It may return a value, or a `Result`: a [`reply::Refusal`] in it is the reply, any other error a failure of the gate.
+/// * In brackets stand its promises: `idempotent`, `read_only` or `pure`; `ephemeral`; `polling`; `labels(..)`; and
+///   `name = ".."` where the function's will not do.
+///
+/// A gate that describes itself to nobody does not compile:
+///
+/// ```compile_fail
+/// #[cantrip::gate]
+/// async fn mystery(word: String) -> String { word }
+/// ```
+///
+/// Nor does one that promises what there is not, or borrows from its caller:
+///
+/// ```compile_fail
+/// /// Reads.
+/// #[cantrip::gate(readonly)]
+/// fn reads(word: String) -> String { word }
+/// ```
+///
+/// ```compile_fail
+/// /// Reads.
+/// #[cantrip::gate]
+/// fn reads(word: &str) -> String { word.to_owned() }
+/// ```
+pub use cantrip_macros::gate;
+
+/// What `#[gate]` writes derives with these, so that a user of it needs neither crate.
+#[doc(hidden)]
+pub mod derived {
+    pub use schemars::{self, JsonSchema};
+    pub use serde::{self, Deserialize};
+}
 
 // The rooms below, for whoever knows only this one.
 pub use cantrip_canon as canon;

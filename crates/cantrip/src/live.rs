@@ -1,0 +1,162 @@
+//! A cast that is watched while it runs: its upserts as a stream, then its reply.
+
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
+
+use cantrip_canon::Clock;
+use cantrip_stream::{Emission, Options, Processor, StreamEvent};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::driver::{MachineClock, Runtime};
+use crate::entity::Casting;
+use crate::episode::{Cancel, CastReply};
+use crate::events::Channel;
+use crate::recipe::Cantrip;
+
+/// The upserts and turn events of whatever a [`Channel`] carries, in the order in which a viewer is to see them.
+///
+/// Text is gathered for a moment before it is shown ([`Options`]); nothing that was gathered is lost when the channel
+/// closes.
+#[derive(Debug)]
+pub struct Upserts {
+    events: mpsc::Receiver<StreamEvent>,
+    processor: Processor,
+    clock: MachineClock,
+    ready: VecDeque<Emission>,
+    closed: bool,
+}
+
+impl Upserts {
+    pub fn of(events: mpsc::Receiver<StreamEvent>, options: Options) -> Self {
+        let (processor, clock) = (Processor::new(options), MachineClock::new());
+        Self { events, processor, clock, ready: VecDeque::new(), closed: false }
+    }
+
+    /// The next one; none once every sender is gone. Safe to drop while it waits: nothing is lost.
+    pub async fn next(&mut self) -> Option<Emission> {
+        loop {
+            if let Some(emission) = self.ready.pop_front() {
+                return Some(emission);
+            }
+            if self.closed {
+                return None;
+            }
+            let mut out = Vec::new();
+            match self.wait().await {
+                // A turn that meets a bound of the viewer goes on unseen; the cast does not notice.
+                Waited::Event(event) => drop(self.processor.process(&event, self.clock.now(), &mut out)),
+                Waited::Due => self.processor.tick(self.clock.now(), &mut out),
+                Waited::Closed => {
+                    self.closed = true;
+                    self.processor.close(None, self.clock.now(), &mut out);
+                }
+            }
+            self.ready.extend(out);
+        }
+    }
+
+    async fn wait(&mut self) -> Waited {
+        let now = self.clock.now().monotonic;
+        let due = self.processor.next_deadline().map(|due| due.since(now));
+        let due = async move {
+            match due {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = self.events.recv() => event.map_or(Waited::Closed, Waited::Event),
+            () = due => Waited::Due,
+        }
+    }
+}
+
+enum Waited {
+    Event(StreamEvent),
+    Due,
+    Closed,
+}
+
+/// A cast under way. Dropping it cancels the cast, which is recorded as any other end.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the cast"]
+pub struct Live {
+    upserts: Upserts,
+    cast: Option<JoinHandle<CastReply>>,
+    cancel: Cancel,
+}
+
+impl Live {
+    /// What happened next, in this entity or a child of it; none once the cast has ended.
+    pub async fn next(&mut self) -> Option<Emission> {
+        self.upserts.next().await
+    }
+
+    /// What ends it from outside.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// What it came to. Upserts that nobody took are passed over.
+    pub async fn reply(mut self) -> CastReply {
+        while self.next().await.is_some() {}
+        let cast = self.cast.take().expect("taken here alone, and self is consumed");
+        match cast.await {
+            Ok(reply) => reply,
+            Err(stopped) => resume_unwind(stopped.into_panic()),
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.cast.is_some() {
+            self.cancel.cancel();
+        }
+    }
+}
+
+impl Cantrip {
+    /// Casts it, and shows what happens while it does.
+    ///
+    /// ```
+    /// use cantrip::Cantrip;
+    /// use cantrip::circle::gate::builtin;
+    /// use cantrip::crystal::{Response, Script, Scripted};
+    /// use cantrip::stream::{Emission, Item};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let script = Script::new([Response::call("c1", "done", serde_json::json!({"answer": 3}))]);
+    /// let cantrip = Cantrip::builder()
+    ///     .crystal(Scripted::new("scripted/three", script))
+    ///     .gate(builtin::done())
+    ///     .ward("max_turns", 5)
+    ///     .build()
+    ///     .unwrap();
+    /// let mut live = cantrip.live("how many?");
+    /// let mut calls = 0;
+    /// while let Some(emission) = live.next().await {
+    ///     if let Emission::Upsert(upsert) = emission {
+    ///         calls += usize::from(matches!(upsert.item, Item::ToolCall(_)));
+    ///     }
+    /// }
+    /// assert!(calls > 0);
+    /// assert_eq!(live.reply().await.answer(), Some(&serde_json::json!(3)));
+    /// # });
+    /// ```
+    pub fn live(&self, intent: impl Into<cantrip_loom::Content>) -> Live {
+        self.home().live(self, Casting::on(intent))
+    }
+}
+
+impl Runtime {
+    /// Casts a cantrip as a task of its own, and shows what happens while it runs.
+    pub fn live(&self, cantrip: &Cantrip, casting: Casting) -> Live {
+        let (channel, events) = Channel::new();
+        let (runtime, cantrip, cancel) = (self.watched_by(channel), cantrip.clone(), casting.cancel());
+        let cast = tokio::spawn(async move { runtime.cast(&cantrip, casting).await });
+        Live { upserts: Upserts::of(events, Options::default()), cast: Some(cast), cancel }
+    }
+}
