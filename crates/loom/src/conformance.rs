@@ -152,6 +152,7 @@ cases! { $
         an_entity_whose_run_failed_can_be_cast_again,
         an_unambiguous_beginning_names_its_thing,
         lists_come_in_pages,
+        an_extent_is_what_the_lists_hold,
         settled_calls_read_in_call_order,
         records_that_do_not_follow_are_refused,
     }

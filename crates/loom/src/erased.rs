@@ -9,8 +9,8 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    Answer, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page, Record,
-    RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+    Answer, Body, CastView, EntityView, Error, Extent, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
+    Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
 };
 
 /// Any journal that is also a loom, behind one pointer. Cheap to clone; all clones are the same store.
@@ -109,6 +109,7 @@ erased! {
     loom {
         fn looms() -> Vec<LoomId>;
         fn roots(loom: LoomId) -> Vec<RootView>;
+        fn extent(loom: LoomId) -> Extent;
         fn entities(loom: LoomId, page: Page) -> Listed<EntityView>;
         fn entity(entity: EntityId) -> EntityView;
         fn casts(entity: EntityId) -> Vec<CastView>;

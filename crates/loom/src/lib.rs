@@ -41,7 +41,9 @@ pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;
 pub use jsonl::{Jsonl, Verified};
-pub use loom::{CastView, EntityView, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView};
+pub use loom::{
+    CastView, EntityView, Extent, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView,
+};
 pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
 pub use projection::Projection;

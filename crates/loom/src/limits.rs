@@ -17,6 +17,8 @@ cantrip_canon::limits! {
     GROUP_STEPS_MAX: usize = 256, "steps";
     /// What one page of a list holds at most.
     PAGE_ITEMS_MAX: usize = 1_000, "items";
+    /// Items of a list that are held at once while it is counted. A turn may have a megabyte, so these are few.
+    COUNTED_ITEMS: usize = 100, "items";
     /// The name of a lease's owner, of who gave a reward, of a step.
     NAME_BYTES_MAX: usize = 256, "bytes";
     /// A result longer than this is cut where a crystal or a reader sees it; the loom has it all.
@@ -25,3 +27,4 @@ cantrip_canon::limits! {
 
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= STEP_BODIES_BYTES_MAX);
+const _: () = assert!(COUNTED_ITEMS <= PAGE_ITEMS_MAX);

@@ -3,7 +3,7 @@
 use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, Timestamp, TurnId};
 use serde::Serialize;
 
-use crate::limits::PAGE_ITEMS_MAX;
+use crate::limits::{COUNTED_ITEMS, PAGE_ITEMS_MAX};
 use crate::{
     Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, RunKind, Seq, Thread, Turn,
 };
@@ -127,6 +127,16 @@ pub struct RunView {
     pub copied: bool,
 }
 
+/// How much a loom holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Extent {
+    pub entities: u64,
+    /// Closed ones.
+    pub turns: u64,
+    /// When the last of them was made or closed.
+    pub last_activity: Option<Timestamp>,
+}
+
 /// What an id or the beginning of one names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -151,6 +161,14 @@ pub trait Loom: Send + Sync {
 
     /// The cantrips of a loom.
     fn roots(&self, loom: LoomId) -> impl Future<Output = Result<Vec<RootView>, Error>> + Send;
+
+    /// How much a loom holds: what its lists hold, counted.
+    ///
+    /// A store that has the numbers at hand answers from them; here the lists are read page by page, and no more than
+    /// one page is held at a time.
+    fn extent(&self, loom: LoomId) -> impl Future<Output = Result<Extent, Error>> + Send {
+        counted(self, loom)
+    }
 
     fn entities(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<EntityView>, Error>> + Send;
 
@@ -191,4 +209,30 @@ pub trait Loom: Send + Sync {
 
     /// What an id, or an unambiguous beginning of one, names; with the kind (`turn_06cy`) or without (`06cy`).
     fn resolve(&self, prefix: &str) -> impl Future<Output = Result<Named, Error>> + Send;
+}
+
+/// The extent of a loom, from its lists.
+pub(crate) async fn counted(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
+    let mut extent = Extent::default();
+    let mut page = Page { after: None, most: COUNTED_ITEMS };
+    loop {
+        let listed = store.entities(loom, page).await?;
+        extent.entities += listed.items.len() as u64;
+        extent.last_activity = listed.items.iter().map(|entity| entity.at).chain(extent.last_activity).max();
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    page.after = None;
+    loop {
+        let listed = store.turns(loom, page).await?;
+        extent.turns += listed.items.len() as u64;
+        let closed = listed.items.iter().map(|turn| turn.metadata.timestamp);
+        extent.last_activity = closed.chain(extent.last_activity).max();
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(extent),
+        }
+    }
 }

@@ -15,6 +15,10 @@ macro_rules! loom_by_projection {
                 self.with(|state, bodies| state.projection().roots(loom, bodies)).await
             }
 
+            async fn extent(&self, loom: cantrip_canon::LoomId) -> Result<$crate::Extent, $crate::Error> {
+                self.with(|state, _| state.projection().extent(loom)).await
+            }
+
             async fn entities(
                 &self,
                 loom: cantrip_canon::LoomId,

@@ -481,6 +481,25 @@ pub(super) async fn lists_come_in_pages<S: Subject>(subject: S) {
     assert_eq!((beyond.items.len(), beyond.next), (0, None));
 }
 
+pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (_, _, mut parent) = delegating(&mut weaver, 2).await;
+    let turn = weaver.plain(&mut parent).await;
+    // An entity that has closed no turn counts too, and is the last that was made.
+    fork(&mut weaver, turn, parent.sequence).await;
+    let turns = store.turns(weaver.loom, Page::FIRST).await.expect("readable").items;
+    let entities = store.entities(weaver.loom, Page::FIRST).await.expect("readable").items;
+    let extent = store.extent(weaver.loom).await.expect("readable");
+    assert_eq!((extent.turns, extent.entities), (turns.len() as u64, entities.len() as u64));
+    assert!(extent.turns > 0 && extent.entities > 1);
+    let closed = turns.iter().map(|turn| turn.metadata.timestamp);
+    assert_eq!(extent.last_activity, closed.chain(entities.iter().map(|entity| entity.at)).max());
+    assert_eq!(crate::loom::counted(store, weaver.loom).await.expect("readable"), extent);
+    let elsewhere = cantrip_canon::LoomId::from_parts(super::at(0), [9; 10]);
+    assert!(matches!(store.extent(elsewhere).await, Err(Error::NotFound { kind: "loom", .. })));
+}
+
 pub(super) async fn settled_calls_read_in_call_order<S: Subject>(subject: S) {
     let store = subject.store();
     let mut weaver = Weaver::new(store);

@@ -8,9 +8,9 @@ use super::Projection;
 use super::nodes::{CallNode, CastNode, Closed, EntityNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
-    Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, FoldView, GateRecord, Intent,
-    Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Thread, ThreadState,
-    Turn, Utterance,
+    Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, Extent, FoldView, GateRecord,
+    Intent, Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Thread,
+    ThreadState, Turn, Utterance,
 };
 
 fn missing(kind: &'static str, id: impl ToString) -> Error {
@@ -47,6 +47,18 @@ impl Projection {
             Ok(RootView { cantrip_id: *id, loom_id: loom, at: node.at, cantrip })
         })
         .collect()
+    }
+
+    pub fn extent(&self, loom: LoomId) -> Result<Extent, Error> {
+        let node = self.loom_node(loom)?;
+        let made = node.entities.iter().filter_map(|id| self.entities.get(id)).map(|entity| entity.at);
+        let turns = node.turns.iter().filter_map(|id| self.turns.get(id));
+        let closed = turns.filter_map(|turn| turn.closed.as_ref()).map(|closed| closed.at);
+        Ok(Extent {
+            entities: node.entities.len() as u64,
+            turns: node.turns.len() as u64,
+            last_activity: made.chain(closed).max(),
+        })
     }
 
     pub fn entities(&self, loom: LoomId, asked: Page) -> Result<Listed<EntityView>, Error> {
