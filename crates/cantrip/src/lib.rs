@@ -96,6 +96,7 @@ pub mod derived {
 // The rooms below, for whoever knows only this one.
 pub use cantrip_canon as canon;
 pub use cantrip_circle as circle;
+pub use cantrip_circle::gate::builtin as gates;
 pub use cantrip_crystal as crystal;
 pub use cantrip_loom as loom;
 pub use cantrip_reply as reply;

@@ -371,6 +371,12 @@ impl Builder {
         self.in_circle(|circle| circle.medium(medium))
     }
 
+    /// Where the entity acts: this medium, served by this.
+    pub fn within(self, medium: impl Medium + 'static) -> Self {
+        let medium: Arc<dyn Medium> = Arc::new(medium);
+        self.medium(medium.kind()).served_by(medium)
+    }
+
     /// What serves a medium, its own or one that children may have.
     pub fn served_by(mut self, medium: Arc<dyn Medium>) -> Self {
         self.mediums.insert(medium.kind(), medium);
