@@ -33,9 +33,10 @@ use std::sync::Arc;
 
 use cantrip_canon::{CastId, Hash, TurnId};
 use cantrip_crystal::{List, Messages};
+use cantrip_loom::render::{self, Ended, FRESH, NUDGE};
 use cantrip_loom::{
     CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
-    Utterance, render,
+    Utterance,
 };
 
 pub use folded::Folded;
@@ -44,13 +45,8 @@ pub use group::{CloseFault, Deed};
 pub use measure::Measure;
 pub use pairing::{Pairing, Unpaired};
 
-use group::{Ended, Parts};
+use group::Parts;
 use tally::Tally;
-
-/// What is said after a text that did not end its cast.
-const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
-/// What a fork is told that begins without the variables of what it shares.
-const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
 /// A cast begins.
 #[derive(Debug, Clone, Copy)]
@@ -354,13 +350,15 @@ impl View {
         let start = self.list.len();
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
-        for (at, message) in told.messages.into_iter().enumerate() {
+        // It said something and nothing answered it.
+        let silent = told.len() == 1;
+        for (at, message) in told.into_iter().enumerate() {
             self.push(Arc::new(message));
             if at == 0 {
                 self.counted_by(&parts, before);
             }
         }
-        self.nudge_due = told.silent;
+        self.nudge_due = silent;
         self.groups.push(Group {
             from: parts.from,
             to: parts.to,

@@ -185,8 +185,8 @@ pub struct ProgramError {
     pub column: Option<u32>,
 }
 
-/// What one program gave, or the part of it that ran within one turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What one program gave, or the part of it that ran within one turn. The default one says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     /// Of the call that asked to run it.
     pub tool_call_id: Option<String>,
@@ -219,5 +219,21 @@ impl Output {
     /// Whether the program failed.
     pub fn is_error(&self) -> bool {
         self.error.is_some() || self.limit.is_some()
+    }
+
+    /// What one program gave in an earlier turn and then in a later one, as one.
+    #[must_use]
+    pub fn followed_by(self, later: &Self) -> Self {
+        Self {
+            tool_call_id: self.tool_call_id.or_else(|| later.tool_call_id.clone()),
+            clock_ms: self.clock_ms.or(later.clock_ms),
+            console: self.console.into_iter().chain(later.console.iter().cloned()).collect(),
+            value: later.value.clone().or(self.value),
+            error: later.error.clone().or(self.error),
+            cut: self.cut + later.cut,
+            limit: later.limit.clone().or(self.limit),
+            rolled_back: self.rolled_back || later.rolled_back,
+            environment_lost: self.environment_lost.or_else(|| later.environment_lost.clone()),
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Step, 
 use super::execute::Hands;
 use super::{Halting, Run, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Asked, Effect, Facts, Happened, Machine, Work, World, nothing};
+use crate::machine::{Asked, Effect, Facts, Happened, Machine, Work, World};
 
 /// One entity at work.
 pub(crate) struct Seat {
@@ -280,7 +280,7 @@ impl Seat {
             None => {
                 let reason = self.halting.said().unwrap_or(TruncationReason::Cancelled);
                 let limit = Some(reason.as_str().to_owned());
-                Happened::Ran(Output { limit, rolled_back: true, ..nothing(None) })
+                Happened::Ran(Output { limit, rolled_back: true, ..Output::default() })
             }
         }
     }

@@ -105,9 +105,10 @@ impl Machine {
         let done = recorded.0 == "done" && reply.is_success();
         if !same {
             let group = self.group()?;
-            group
-                .outputs
-                .push(Output { environment_lost: Some(format!("replay differs at turn {sequence}")), ..nothing(None) });
+            group.outputs.push(Output {
+                environment_lost: Some(format!("replay differs at turn {sequence}")),
+                ..Output::default()
+            });
             return self.stop_program(Effect::CancelProgram);
         }
         if done {
@@ -147,22 +148,7 @@ impl Machine {
         let fault = world.words.fault(refusal);
         let message = format!("{}: {}", fault.mark.code, fault.message);
         let error = ProgramError { name: "Error".to_owned(), message, line: None, column: None };
-        self.ran(Output { error: Some(error), rolled_back: true, ..nothing(None) })
-    }
-}
-
-/// An output that says nothing.
-pub(crate) fn nothing(tool_call_id: Option<String>) -> Output {
-    Output {
-        tool_call_id,
-        clock_ms: None,
-        console: Vec::new(),
-        value: None,
-        error: None,
-        cut: 0,
-        limit: None,
-        rolled_back: false,
-        environment_lost: None,
+        self.ran(Output { error: Some(error), rolled_back: true, ..Output::default() })
     }
 }
 

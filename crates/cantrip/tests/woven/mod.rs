@@ -271,6 +271,10 @@ impl Woven {
         self.live.fold(to, text);
     }
 
+    pub fn last_cast(&self) -> Option<CastId> {
+        self.casts.last().map(|cast| cast.cast.cast_id)
+    }
+
     pub fn thread(&self) -> Thread {
         let entity = Entity {
             entity_id: self.entity,
@@ -310,7 +314,7 @@ impl Woven {
     /// What the next request sends, the same whichever way it came to be.
     pub fn list(&mut self) -> String {
         let lived = shown(&self.live.request().expect("calls and results fit"));
-        let last_cast = self.casts.last().map(|cast| cast.cast.cast_id);
+        let last_cast = self.last_cast();
         if self.turns.last().is_some_and(|turn| Some(turn.cast_id) == last_cast) {
             let mut read = self.read_back();
             assert_eq!(lived, shown(&read.request().expect("calls and results fit")));

@@ -394,17 +394,7 @@ fn outputs(line: &Line) -> Vec<Output> {
     if !line.x.outputs.is_empty() || !line.gate_calls.is_empty() || line.observation.is_empty() {
         return line.x.outputs.clone();
     }
-    vec![Output {
-        tool_call_id: None,
-        clock_ms: None,
-        console: vec![line.observation.clone()],
-        value: None,
-        error: None,
-        cut: 0,
-        limit: None,
-        rolled_back: false,
-        environment_lost: None,
-    }]
+    vec![Output { console: vec![line.observation.clone()], ..Output::default() }]
 }
 
 fn ended_by(line: &Line) -> EndedBy {
