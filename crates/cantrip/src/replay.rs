@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_canon::{Hash, RunId, TurnId};
+use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::medium::Isolation;
 use cantrip_crystal::Answer;
 use cantrip_loom::{
@@ -272,19 +272,9 @@ impl Again<'_> {
                     }
                     Happened::Worked(worked)
                 }
-                Effect::Spawn(spawning) => Happened::Grown(
-                    spawning
-                        .children
-                        .iter()
-                        .map(|child| Grown {
-                            entity: child.entity,
-                            reply: codes::TERMINATED.any().into(),
-                            answer: Ok(Value::Null),
-                            touched: Default::default(),
-                            tokens: 0,
-                        })
-                        .collect(),
-                ),
+                Effect::Spawn(spawning) => {
+                    Happened::Grown(spawning.children.iter().map(|child| replay.grown(child.entity)).collect())
+                }
                 Effect::RunProgram(starting) => match replay.rolled_back() {
                     Some(output) => Happened::Ran(output.clone()),
                     None => {
@@ -395,6 +385,22 @@ impl Group<'_> {
         }
     }
 
+    /// How a child of the group ended; what it answered is in the record of its call.
+    fn grown(&self, entity: EntityId) -> Grown {
+        let mut children = self.settled().flat_map(|record| match &record.settlement {
+            Settlement::Settled(settled) => settled.children.as_slice(),
+            Settlement::Delegated => &[],
+        });
+        let child = children.find(|child| child.entity_id == entity);
+        Grown {
+            entity,
+            reply: child.map_or_else(|| codes::TERMINATED.any().into(), |child| child.reply.clone()),
+            answer: child.and_then(|child| child.reason).map_or(Ok(Value::Null), |reason| Err((reason, None))),
+            touched: Default::default(),
+            tokens: 0,
+        }
+    }
+
     fn verdict(&self, found: &WorkKind, record: &GateRecord) -> Result<(), Halt> {
         let number = Some(record.call_id.number());
         let Settlement::Settled(settled) = &record.settlement else { return Ok(()) };
@@ -484,6 +490,7 @@ fn answered(number: u32, record: &GateRecord) -> Worked {
         number,
         reply: settled.reply.clone(),
         result: settled.result.clone(),
+        data: settled.data.clone(),
         duration_ms: settled.duration_ms,
         changes: settled.changes.clone(),
         bodies: Vec::new(),

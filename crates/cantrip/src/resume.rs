@@ -362,7 +362,8 @@ fn named(event: &Event) -> Vec<BodyRef> {
         }
         Event::Settled(settled) => {
             let asked = settled.asked.as_ref().and_then(|asked| asked.args.reference());
-            settled.result.reference().into_iter().chain(asked).collect()
+            let data = settled.data.as_ref().and_then(|data| data.reference());
+            settled.result.reference().into_iter().chain(asked).chain(data).collect()
         }
         Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
         Event::Fold(fold) => fold.text.reference().into_iter().collect(),

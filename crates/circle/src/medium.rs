@@ -14,7 +14,7 @@ use cantrip_canon::Timestamp;
 use cantrip_loom::{GateCall, Mode, Output, render};
 use cantrip_reply::{Refusal, Thrown};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::arguments;
 use crate::{Circle, Definition, Label, Labels};
@@ -194,10 +194,28 @@ pub struct ProgramCall {
 pub enum Answer {
     /// It returns this.
     Value(Value),
+    /// It returns a list in which some places hold an error instead of a value: the answer of a batch. A medium whose
+    /// language has no errors that are values shows them as [`Answer::plain`] does.
+    List(Vec<Result<Value, Thrown>>),
     /// It throws this.
     Throw(Thrown),
     /// The program stops where it stands: `done` was accepted, or a fork leaves it here. Nothing can catch that.
     Stop,
+}
+
+impl Answer {
+    /// With every error in a list as the value `{"error": {type, code, message}}`, which is how records have it.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        match self {
+            Self::List(places) => Self::Value(places.into_iter().map(|place| place.unwrap_or_else(plain)).collect()),
+            Self::Value(_) | Self::Throw(_) | Self::Stop => self,
+        }
+    }
+}
+
+fn plain(error: Thrown) -> Value {
+    json!({"error": {"type": error.reply_type, "code": error.code, "message": error.message}})
 }
 
 /// The sandbox cannot go on, through no fault of the program.

@@ -225,6 +225,9 @@ pub struct CallSettled {
     pub asked: Option<Asked>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub ephemeral: bool,
+    /// Of a reply that is no success: what its error says to code, beside its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<Held<Map<String, Value>>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

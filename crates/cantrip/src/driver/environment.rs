@@ -9,7 +9,7 @@ use cantrip_loom::{GateRecord, Output, Settlement, Turn};
 use cantrip_reply::Refusal;
 use serde_json::Value;
 
-use crate::machine::{Starting, reading, same, thrown};
+use crate::machine::{Starting, answer, program_name, reading, same};
 
 /// What an entity acts in, between and during programs.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ async fn replay_group(
         let whole = !outputs.is_empty();
         let clock = outputs.first().and_then(|output| reading(output.clock_ms));
         let clock = clock.or_else(|| group.first().map(|turn| turn.metadata.timestamp)).unwrap_or(Timestamp::EPOCH);
-        let program = Program { name: format!("turn-{sequence}"), source, now: clock };
+        let program = Program { name: program_name(sequence, medium.kind()), source, now: clock };
         let next = sandbox.start(program).await.map_err(|_| Rebuilt::Lost)?;
         let output;
         (sandbox, output) = answers(next, &records, sequence, whole).await?;
@@ -149,13 +149,8 @@ async fn answers(
                     return Err(differs(sequence, number, "argument", record.args.clone(), args));
                 }
                 let Settlement::Settled(settled) = &record.settlement else { return Err(Rebuilt::Lost) };
-                let answer = match (settled.reply.is_success(), name) {
-                    (true, "done") => Answer::Stop,
-                    (true, _) => Answer::Value(settled.result.clone()),
-                    (false, _) => Answer::Throw(thrown(&settled.reply, &settled.result)),
-                };
                 let clock = reading(settled.clock_ms).unwrap_or(Timestamp::EPOCH);
-                next = paused.resume(answer, clock).await.map_err(|_| Rebuilt::Lost)?;
+                next = paused.resume(answer(name, settled), clock).await.map_err(|_| Rebuilt::Lost)?;
             }
         }
     }

@@ -166,22 +166,24 @@ impl Machine {
             Some(call) => call,
             None => self.asked(number, settled.asked.as_ref(), bodies)?,
         };
+        let came_to = Box::new(Settled {
+            result: result.clone(),
+            reply: settled.reply.clone(),
+            data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
+            children: settled.children.clone(),
+            changes: settled.changes.clone(),
+            clock_ms: settled.clock_ms,
+            duration_ms: settled.duration_ms,
+            cost: settled.cost,
+            decision: settled.decision.clone(),
+        });
         let record = GateRecord {
             call_id: settled.call_id,
             tool_call_id: call.tool_call_id.clone(),
             gate: call.gate.clone(),
             args: call.args.clone(),
             ephemeral: settled.ephemeral,
-            settlement: Settlement::Settled(Box::new(Settled {
-                result: result.clone(),
-                reply: settled.reply.clone(),
-                children: settled.children.clone(),
-                changes: settled.changes.clone(),
-                clock_ms: settled.clock_ms,
-                duration_ms: settled.duration_ms,
-                cost: settled.cost,
-                decision: settled.decision.clone(),
-            })),
+            settlement: Settlement::Settled(came_to.clone()),
         };
         let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().clone());
         if let (true, true, Some(promises)) = (unstarted, settled.reply.is_success(), &promises) {
@@ -193,10 +195,10 @@ impl Machine {
         let group = self.group()?;
         group.count(&record, promises.is_some_and(|promises| promises.polling));
         if call.gate == "done" && settled.reply.is_success() {
-            group.done = Some(result.clone());
+            group.done = Some(result);
         }
         group.clock = clock.unwrap_or(group.clock).max(group.clock);
-        call.state = CallState::Settled { reply: settled.reply.clone(), result, clock };
+        call.state = CallState::Settled(came_to);
         group.records.push(record);
         group.calls.insert(number, call);
         Ok(())

@@ -287,6 +287,7 @@ impl Machine {
             duration_ms: super::millis_up(world.now.monotonic.since(since)),
             asked: None,
             ephemeral: false,
+            data: None,
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,

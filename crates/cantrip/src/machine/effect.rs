@@ -11,7 +11,7 @@ use cantrip_crystal::{Answer, Failure, Messages, Plan};
 use cantrip_loom::{Body, CallId, Change, Event, Fault, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
 use cantrip_spend::ReservationId;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::spawn::Newborn;
 
@@ -106,6 +106,8 @@ pub(crate) struct Worked {
     pub number: u32,
     pub reply: ReplyMark,
     pub result: Value,
+    /// What an error says to code, beside its text; empty for a success.
+    pub data: Map<String, Value>,
     pub duration_ms: u64,
     pub changes: Vec<Change>,
     pub bodies: Vec<Body>,

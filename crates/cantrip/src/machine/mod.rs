@@ -30,7 +30,7 @@ use serde_json::Value;
 
 pub(crate) use effect::{Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World};
 pub(crate) use end::{halt_of, reply_of};
-pub(crate) use program::{reading, same, thrown};
+pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use spawn::Newborn;
 
 use crate::list::{Beginning, View};

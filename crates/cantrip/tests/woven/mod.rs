@@ -73,6 +73,7 @@ fn record(id: &str, gate: &str, reply: ReplyMark, result: Value) -> GateRecord {
     let settled = Settled {
         result,
         reply,
+        data: serde_json::Map::new(),
         children: Vec::new(),
         changes: Vec::new(),
         clock_ms: None,

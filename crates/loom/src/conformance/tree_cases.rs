@@ -115,7 +115,7 @@ async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (V
         let result = Held::of(json!(n), &mut Vec::new()).expect("it is short");
         let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
         let mut over = settled(call, json!(n), &mut Vec::new());
-        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into() }];
+        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into(), reason: None }];
         turns.push(open);
         open = next;
         step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(end)).record(weaver.draft(over));

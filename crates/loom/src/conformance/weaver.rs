@@ -283,6 +283,7 @@ pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSe
         duration_ms: 3,
         asked: None,
         ephemeral: false,
+        data: None,
         children: Vec::new(),
         changes: Vec::new(),
         clock_ms: None,

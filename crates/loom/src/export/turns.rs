@@ -91,6 +91,8 @@ struct OurCall {
     #[serde(default)]
     ephemeral: bool,
     #[serde(default)]
+    data: Map<String, Value>,
+    #[serde(default)]
     children: Vec<Child>,
     clock_ms: Option<u64>,
     duration_ms: Option<u64>,
@@ -325,6 +327,10 @@ impl<J: Journal> Import<'_, J> {
                     duration_ms: ours.and_then(|ours| ours.duration_ms).unwrap_or(0),
                     asked: Some(asked),
                     ephemeral: ours.is_some_and(|ours| ours.ephemeral),
+                    data: match ours.map(|ours| &ours.data).filter(|data| !data.is_empty()) {
+                        Some(data) => Some(Box::new(Held::of(data.clone(), bodies)?)),
+                        None => None,
+                    },
                     children: ours.map(|ours| ours.children.clone()).unwrap_or_default(),
                     changes: Vec::new(),
                     clock_ms: ours.and_then(|ours| ours.clock_ms),

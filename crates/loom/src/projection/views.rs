@@ -365,6 +365,7 @@ fn gate_record(
             Settlement::Settled(Box::new(Settled {
                 result: settled.result.load(bodies)?,
                 reply: settled.reply.clone(),
+                data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
                 children: settled.children.clone(),
                 changes: settled.changes.clone(),
                 clock_ms: settled.clock_ms,
