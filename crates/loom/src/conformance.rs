@@ -144,6 +144,7 @@ cases! { $
         leaves_are_the_turns_without_children,
         the_latest_reward_counts_and_all_are_kept,
         a_fold_holds_where_its_turn_is_on_the_path,
+        a_fork_has_the_folds_that_were_there_when_it_branched_off,
         an_end_without_a_turn_shows_on_the_last_one,
         a_send_extends_the_thread_of_its_entity,
         a_cast_may_go_on_under_an_earlier_intent,

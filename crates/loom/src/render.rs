@@ -19,24 +19,38 @@ pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
 /// The text of a gate's result: a string as it is, anything else as canonical JSON, cut to what is shown.
 pub fn result_text(result: &Value) -> String {
+    result_text_within(result, RESULT_SHOWN_BYTES_MAX)
+}
+
+fn result_text_within(result: &Value, most: usize) -> String {
     let text = match result.as_str() {
         Some(text) => text.to_owned(),
         // What has no canonical form is never recorded, but may be looked at before that is found out.
         None => json::canonical(result).unwrap_or_else(|_| result.to_string()),
     };
-    if text.len() <= RESULT_SHOWN_BYTES_MAX {
+    cut(text, most)
+}
+
+/// The first `most` bytes of a text, and a note of how much there is; a text that is no longer stays as it is.
+pub fn cut(text: String, most: usize) -> String {
+    if text.len() <= most {
         return text;
     }
-    let end = text.floor_char_boundary(RESULT_SHOWN_BYTES_MAX);
+    let end = text.floor_char_boundary(most);
     format!("{}\n[cut: {} of {} bytes are shown]", &text[..end], end, text.len())
 }
 
 /// What the list shows of a settled call; none of a delegated one, which settles in a later turn.
 pub fn call_text(record: &GateRecord) -> Option<String> {
+    call_text_within(record, RESULT_SHOWN_BYTES_MAX)
+}
+
+/// The same where less may be shown.
+pub fn call_text_within(record: &GateRecord, most: usize) -> Option<String> {
     match &record.settlement {
         Settlement::Delegated => None,
         Settlement::Settled(_) if record.ephemeral => Some(format!("[ephemeral:{}]", record.gate)),
-        Settlement::Settled(settled) => Some(result_text(&settled.result)),
+        Settlement::Settled(settled) => Some(result_text_within(&settled.result, most.min(RESULT_SHOWN_BYTES_MAX))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Turns, paths, children, forks, folds, rewards, runs.
 
-use cantrip_canon::{EntityId, TurnId};
+use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
@@ -263,19 +263,7 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
     for _ in 0..3 {
         turns.push(weaver.plain(&mut episode).await);
     }
-    let fold = Fold {
-        fold_id: weaver.id(),
-        entity_id: episode.entity,
-        after: turns[2],
-        from: 1,
-        to: 2,
-        strategy: Strategy::Window,
-        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
-        estimate_before: 900,
-        estimate_after: 300,
-        attempt: None,
-        degraded: false,
-    };
+    let fold = folded(weaver.id(), episode.entity, turns[2]);
     let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
     weaver.commit(step).await;
     turns.push(weaver.plain(&mut episode).await);
@@ -297,6 +285,42 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
     assert_eq!(store.folds(folded).await.expect("known").len(), 1);
     // Every turn stays readable.
     assert_eq!(store.path(folded).await.expect("readable").len(), 5);
+}
+
+fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
+    Fold {
+        fold_id,
+        entity_id,
+        after,
+        from: 1,
+        to: 2,
+        strategy: Strategy::Window,
+        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
+        estimate_before: 900,
+        estimate_after: 300,
+        attempt: None,
+        degraded: false,
+    }
+}
+
+pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut last = None;
+    for _ in 0..3 {
+        last = Some(weaver.plain(&mut episode).await);
+    }
+    let at = last.expect("three turns");
+    let mut before = fork(&mut weaver, at, 3).await;
+    let fold = folded(weaver.id(), episode.entity, at);
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
+    weaver.commit(step).await;
+    let mut after = fork(&mut weaver, at, 3).await;
+    let (before, after) = (weaver.plain(&mut before).await, weaver.plain(&mut after).await);
+    assert_eq!(store.folds(before).await.expect("known"), [], "the original folded after it was left");
+    assert_eq!(store.folds(after).await.expect("known").len(), 1);
+    assert_eq!(store.folds(at).await.expect("known").len(), 1);
 }
 
 pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subject: S) {

@@ -121,6 +121,7 @@ impl<'a, J: Journal> Weaver<'a, J> {
             mode: Mode::Tool,
             seed: "00000000000000ff".into(),
             context: None,
+            window: None,
             labels: Vec::new(),
         }
     }

@@ -249,6 +249,7 @@ impl<J: Journal> Import<'_, J> {
                 mode: Mode::Tool,
                 seed: "0".repeat(16),
                 context: None,
+                window: None,
                 labels: Vec::new(),
             };
             vec![Draft::opening(now, opening, root)?, Draft::new(now, entity)?, Draft::new(now, begun)?]

@@ -38,6 +38,8 @@ pub(super) struct EntityNode {
     pub sequence: u64,
     pub open: Option<TurnId>,
     pub live_cast: Option<CastId>,
+    /// How many folds there were when it was made: of what it branched off from, those hold for it too.
+    pub folds_before: u64,
 }
 
 #[derive(Debug)]

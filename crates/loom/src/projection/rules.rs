@@ -93,6 +93,7 @@ impl Projection {
             sequence,
             open: None,
             live_cast: None,
+            folds_before: self.folds.len() as u64,
         };
         self.loom(head.loom).entities.push(id);
         self.entities.insert(id, node);

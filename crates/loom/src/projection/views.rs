@@ -1,11 +1,11 @@
 //! What the tree shows: turns put together from their records, paths, threads, lists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
 
 use super::Projection;
-use super::nodes::{CallNode, CastNode, Closed, EntityNode, TurnNode};
+use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
     Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, Extent, FoldView, GateRecord,
@@ -278,21 +278,28 @@ impl Projection {
             };
         }
         found.sort_by_key(|node| node.place);
-        // A fold that another branch made after the same turn is no view of this one.
+        // A fold that another branch made after the same turn is no view of this one, nor is one that it made after this
+        // one had branched off.
         let lineage = self.lineage(turn)?;
-        let own = found.into_iter().filter(|node| lineage.contains(&node.fold.entity_id));
+        let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
+        let own = found.into_iter().filter(shared);
         own.map(|node| Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at }))
             .collect()
     }
 
-    /// The entity of a turn and those it branched off from.
-    fn lineage(&self, turn: TurnId) -> Result<BTreeSet<EntityId>, Error> {
-        let mut lineage = BTreeSet::new();
+    /// The entity of a turn and those it branched off from, each with the place of the first fold that is not shared.
+    fn lineage(&self, turn: TurnId) -> Result<BTreeMap<EntityId, u64>, Error> {
+        let mut lineage = BTreeMap::new();
         let mut entity = self.closed_turn(turn)?.0.entity;
+        let mut until = u64::MAX;
         loop {
-            lineage.insert(entity);
-            match self.entity_node(entity)?.entity.origin {
-                Origin::Fork(fork) => entity = self.closed_turn(fork.turn)?.0.entity,
+            lineage.insert(entity, until);
+            let node = self.entity_node(entity)?;
+            match node.entity.origin {
+                Origin::Fork(fork) => {
+                    until = until.min(node.folds_before);
+                    entity = self.closed_turn(fork.turn)?.0.entity;
+                }
                 Origin::Root | Origin::Child { .. } => return Ok(lineage),
             }
         }
