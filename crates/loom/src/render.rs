@@ -8,9 +8,9 @@ use cantrip_canon::{CastId, TurnId, json};
 use serde_json::Value;
 
 use crate::limits::RESULT_SHOWN_BYTES_MAX;
-use crate::{CastView, Content, Environment, GateRecord, Intent, Message, Output, Settlement, Thread, Turn};
+use crate::{CastView, Content, Entity, Environment, GateRecord, Intent, Message, Output, Settlement, Thread, Turn};
 
-pub use group::{Ended, Group};
+pub use group::{Ended, Group, results_bytes_max};
 
 /// What is said after a text that did not end its cast.
 pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
@@ -32,7 +32,7 @@ fn result_text_within(result: &Value, most: usize) -> String {
 }
 
 /// The first `most` bytes of a text, and a note of how much there is; a text that is no longer stays as it is.
-pub fn cut(text: String, most: usize) -> String {
+pub(crate) fn cut(text: String, most: usize) -> String {
     if text.len() <= most {
         return text;
     }
@@ -46,7 +46,7 @@ pub fn call_text(record: &GateRecord) -> Option<String> {
 }
 
 /// The same where less may be shown.
-pub fn call_text_within(record: &GateRecord, most: usize) -> Option<String> {
+pub(crate) fn call_text_within(record: &GateRecord, most: usize) -> Option<String> {
     match &record.settlement {
         Settlement::Delegated => None,
         Settlement::Settled(_) if record.ephemeral => Some(format!("[ephemeral:{}]", record.gate)),
@@ -124,7 +124,6 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
     if let Some(prompt) = system_prompt {
         told.push((Message::System { content: prompt.into() }, None));
     }
-    let medium = thread.entity.entity.medium.as_str();
     let mut rest = own_turns(thread);
     let mut intents = Intents::of(thread);
     while let Some(first) = rest.first() {
@@ -142,7 +141,7 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
         if let Some(intent) = intent {
             tell(Message::User { content: intent.clone() });
         }
-        let messages = group_messages(turns, medium);
+        let messages = group_messages(turns, &thread.entity.entity);
         intents.silent = (messages.len() == 1).then_some(first.id);
         messages.into_iter().for_each(&mut tell);
         rest = after;
@@ -186,7 +185,7 @@ impl<'a> Intents<'a> {
 }
 
 /// The turns of one group, with everything its provider made.
-fn group_messages(turns: &[Turn], medium: &str) -> Vec<Message> {
+fn group_messages(turns: &[Turn], entity: &Entity) -> Vec<Message> {
     let Some((first, last)) = turns.first().zip(turns.last()) else { return Vec::new() };
     let Some(utterance) = &first.utterance else { return Vec::new() };
     let group = Group {
@@ -195,7 +194,8 @@ fn group_messages(turns: &[Turn], medium: &str) -> Vec<Message> {
         outputs: turns.iter().flat_map(|turn| &turn.outputs).collect(),
         records: turns.iter().flat_map(|turn| &turn.gate_calls).collect(),
         ended: Ended::by(&last.closing).unwrap_or(Ended::Forked),
-        medium,
+        medium: &entity.medium,
+        results_bytes_max: results_bytes_max(entity.window),
     };
     group.messages(utterance.calls.clone(), utterance.parts.clone())
 }

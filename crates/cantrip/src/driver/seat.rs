@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use cantrip_canon::{EntityId, TurnId};
 use cantrip_circle::medium::Isolation;
-use cantrip_crystal::{Caller, Crystal, Definition, ItemIds, NoBodies, Plan, Program, Request};
+use cantrip_crystal::{
+    Caller, Choice, Crystal, Definition, Failure, ItemIds, NoBodies, Plan, Program, Request, Silence,
+};
 use cantrip_loom::{Body, Error, Event, Fault, Loom, Output, Spawn, TruncationReason, render};
 use cantrip_stream::ChildOf;
 use futures_util::future::join_all;
@@ -17,7 +19,7 @@ use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Step, 
 use super::execute::Hands;
 use super::{Halting, Run, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Asked, Effect, Facts, Happened, Machine, Work, World};
+use crate::machine::{Asked, Effect, Facts, Happened, Machine, Summary, Work, World};
 
 /// One entity at work.
 pub(crate) struct Seat {
@@ -139,6 +141,7 @@ impl Seat {
                     continue;
                 }
                 Effect::Ask(asked) => self.ask(asked).await,
+                Effect::Summarise(summary) => self.summarise(summary).await,
                 Effect::Sleep(delay) => {
                     tokio::select! { biased;
                         _ = self.halting.halted() => {}
@@ -243,13 +246,36 @@ impl Seat {
                 self.stage.answered(&answer.call_items);
                 Happened::Answered(answer)
             }
-            Err(failure) => {
-                let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                let now = self.run.runtime.now().wall;
-                let chance = self.run.runtime.ids().next_bits(now) as u64;
-                let plan: Plan = cantrip.retry().plan(&failure, tries, left, chance);
-                Happened::Failed(failure, plan)
-            }
+            Err(failure) => self.failed(failure, tries),
+        }
+    }
+
+    /// What follows a failed attempt, with the deadline at hand.
+    fn failed(&self, failure: Failure, tries: u32) -> Happened {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let now = self.run.runtime.now().wall;
+        let chance = self.run.runtime.ids().next_bits(now) as u64;
+        let plan: Plan = self.machine.facts().cantrip.retry().plan(&failure, tries, left, chance);
+        Happened::Failed(failure, plan)
+    }
+
+    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
+    async fn summarise(&mut self, summary: Summary) -> Happened {
+        let Summary { call, tries, messages, output_tokens } = summary;
+        let facts = Arc::clone(self.machine.facts());
+        let request = Request {
+            choice: Choice::None,
+            output_tokens_max: output_tokens,
+            utterances: self.machine.utterances(),
+            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
+        };
+        let answered = tokio::select! { biased;
+            answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
+            _ = self.halting.halted() => return Happened::Interrupted,
+        };
+        match answered {
+            Ok(answer) => Happened::Answered(answer),
+            Err(failure) => self.failed(failure, tries),
         }
     }
 

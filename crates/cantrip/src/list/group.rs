@@ -108,6 +108,7 @@ impl Parts {
             records: self.records.iter().collect(),
             ended,
             medium: &frame.medium,
+            results_bytes_max: render::results_bytes_max(frame.measure.window),
         };
         group.messages(calls, parts)
     }

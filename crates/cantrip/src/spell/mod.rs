@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cantrip_circle::{AnyGate, Medium, MediumKind};
-use cantrip_crystal::{AnyCrystal, ModelName, Retry};
+use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Retry};
 use cantrip_loom::AnyLoom;
 use cantrip_reply::{Filled, Invalid, Refusal, codes};
 use serde_json::{Value, json};
@@ -164,6 +164,8 @@ pub struct Spell {
     /// Relative paths begin here.
     pub folder: PathBuf,
     pub crystal: ModelName,
+    /// What the spell knows better about it than the table of models.
+    pub profile: ProfileRow,
     pub medium: MediumKind,
     pub call: Call,
     /// Files whose text follows the system prompt, those that exist.
@@ -173,6 +175,8 @@ pub struct Spell {
     /// As they are written, with what the loader added.
     pub wards: Value,
     pub folding: Folding,
+    /// Who writes folds; the crystal itself unless given.
+    pub folding_crystal: Option<ModelName>,
     pub retry: Retry,
     pub park: bool,
     pub fenced: bool,

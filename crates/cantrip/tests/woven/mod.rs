@@ -254,6 +254,10 @@ impl Woven {
     }
 
     pub fn folded(&mut self, to: u64, text: &str) {
+        self.folded_by(Strategy::Window, to, text);
+    }
+
+    pub fn folded_by(&mut self, strategy: Strategy, to: u64, text: &str) {
         let after = self.turns.last().expect("a turn to fold").id;
         let fold = Fold {
             fold_id: self.id(),
@@ -261,7 +265,7 @@ impl Woven {
             after,
             from: 1,
             to,
-            strategy: Strategy::Window,
+            strategy,
             text: Held::Inline { inline: text.to_owned() },
             estimate_before: 0,
             estimate_after: 0,
@@ -269,7 +273,7 @@ impl Woven {
             degraded: false,
         };
         self.folds.push(FoldView { fold, text: text.to_owned(), at: Timestamp::EPOCH });
-        self.live.fold(to, text);
+        self.live.fold(strategy, to, text);
     }
 
     pub fn last_cast(&self) -> Option<CastId> {
@@ -285,6 +289,7 @@ impl Woven {
             mode: Mode::Tool,
             seed: "0".repeat(16),
             context: None,
+            window: None,
             labels: vec![],
         };
         let leaf = self.turns.last().expect("a turn").id;

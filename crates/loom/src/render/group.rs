@@ -3,7 +3,7 @@
 //! A crystal is sent these words, and a chat that is exported to train on has the same ones: one function says how a
 //! group reads, or the two would in time differ.
 
-use super::{call_text, output_text};
+use super::{call_text_within, cut, output_text};
 use crate::{
     Closing, Content, GateCall, GateRecord, Message, Output, ProviderParts, Settlement, TruncationReason, Utterance,
 };
@@ -51,6 +51,14 @@ pub struct Group<'a> {
     pub records: Vec<&'a GateRecord>,
     pub ended: Ended,
     pub medium: &'a str,
+    /// How many bytes its results show together; beyond it the longest are cut.
+    pub results_bytes_max: usize,
+}
+
+/// How many bytes the results of one group show in a list for this window, where it is known. A list that held more of
+/// them than its window has tokens could not be sent even alone.
+pub fn results_bytes_max(window: Option<u64>) -> usize {
+    window.and_then(|window| usize::try_from(window).ok()).unwrap_or(usize::MAX)
 }
 
 impl Group<'_> {
@@ -59,36 +67,46 @@ impl Group<'_> {
     pub fn messages(&self, calls: Vec<GateCall>, parts: Option<ProviderParts>) -> Vec<Message> {
         let said = self.utterance;
         let spoken = said.content.as_deref().filter(|content| !content.trim().is_empty());
-        let results: Vec<Message> = said
-            .calls
+        let results: Vec<Message> = calls
             .iter()
-            .zip(&calls)
-            .map(|(call, shown)| Message::Tool {
+            .zip(self.results())
+            .map(|(shown, text)| Message::Tool {
                 tool_call_id: shown.tool_call_id.clone(),
                 gate: shown.gate.clone(),
-                content: self.result(call).into(),
+                content: text.into(),
             })
             .collect();
         let mut messages = vec![Message::Assistant { content: spoken.map(Content::from), calls, parts }];
         messages.extend(results);
         if said.calls.is_empty() && self.outputs.iter().any(|output| output.tool_call_id.is_none()) {
-            messages.push(Message::User { content: self.output(None).into() });
+            messages.push(Message::User { content: cut(self.output(None), self.results_bytes_max).into() });
         }
         messages
     }
 
-    /// What came of a call.
-    fn result(&self, call: &GateCall) -> String {
+    /// What came of each call. What short results leave of the room is the long ones'.
+    fn results(&self) -> Vec<String> {
+        let within = |most| self.utterance.calls.iter().map(|call| self.result(call, most)).collect();
+        let texts: Vec<String> = within(usize::MAX);
+        if texts.iter().map(String::len).sum::<usize>() <= self.results_bytes_max {
+            return texts;
+        }
+        within(fair_share(texts.iter().map(String::len).collect(), self.results_bytes_max))
+    }
+
+    /// What came of a call, in at most this many bytes and a note.
+    fn result(&self, call: &GateCall, most: usize) -> String {
         let id = Some(call.tool_call_id.as_str());
         if self.outputs.iter().any(|output| output.tool_call_id.as_deref() == id) {
-            return self.output(id);
+            return cut(self.output(id), most);
         }
         let own = || self.records.iter().copied().filter(|record| record.tool_call_id.as_deref() == id);
         // In code the records with this id are those of the program; only one of its own name is the call's.
         let program = call.gate == self.medium;
-        match own().filter(|record| !program || record.gate == call.gate).find_map(call_text) {
+        let shown = |record: &GateRecord| call_text_within(record, most);
+        match own().filter(|record| !program || record.gate == call.gate).find_map(shown) {
             Some(text) => text,
-            None if program && own().next().is_some() => self.output(id),
+            None if program && own().next().is_some() => cut(self.output(id), most),
             None => self.ended.not_run(),
         }
     }
@@ -111,4 +129,18 @@ impl Group<'_> {
             Settlement::Settled(_) => false,
         })
     }
+}
+
+/// How long each text may be so that all of them fill `room`.
+fn fair_share(mut lengths: Vec<usize>, room: usize) -> usize {
+    lengths.sort_unstable();
+    let (mut left, mut texts) = (room, lengths.len());
+    for length in lengths {
+        if length > left / texts {
+            return left / texts;
+        }
+        left -= length;
+        texts -= 1;
+    }
+    left
 }
