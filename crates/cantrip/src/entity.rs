@@ -236,6 +236,29 @@ pub(crate) fn begun(cantrip: &Cantrip, entity_id: EntityId, cast_id: cantrip_can
 
 /// An entity that lives on. There is no constructor: it comes from [`Runtime::summon`] or [`Runtime::entity`]. Cheap to
 /// clone; all clones are the same entity.
+///
+/// ```compile_fail,E0423
+/// let inner = std::sync::Arc::new(todo!());
+/// let entity = cantrip::Entity(inner);
+/// ```
+///
+/// ```compile_fail,E0624
+/// let constructor = cantrip::Entity::new;
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn from_nothing<T: Default>() -> T {
+///     T::default()
+/// }
+/// let entity: cantrip::Entity = from_nothing();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn from_text<T: serde::de::DeserializeOwned>(text: &str) -> T {
+///     serde_json::from_str(text).unwrap()
+/// }
+/// let entity: cantrip::Entity = from_text("{}");
+/// ```
 #[derive(Clone)]
 pub struct Entity(Arc<Inner>);
 

@@ -116,6 +116,57 @@ pub struct Isolation {
 ///
 /// One value serves every entity of a process; what an entity changes is in its [`Sandbox`]. Nothing here executes a
 /// gate.
+///
+/// It has four duties: it presents, executes, observes and isolates. How an output reads is the same for all unless a
+/// medium says otherwise; the others it says itself.
+///
+/// ```
+/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::{Circle, MediumKind};
+/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_reply::Refusal;
+///
+/// struct Quiet;
+///
+/// impl Medium for Quiet {
+///     fn kind(&self) -> MediumKind {
+///         MediumKind::Human
+///     }
+///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///         Presentation { tools: Vec::new(), text: None }
+///     }
+///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+///         Taken::Gate(call.args.clone())
+///     }
+///     fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+///         Ok(None)
+///     }
+/// }
+/// ```
+///
+/// Who leaves a duty out has no medium:
+///
+/// ```compile_fail,E0046
+/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::{Circle, MediumKind};
+/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_reply::Refusal;
+///
+/// struct Quiet;
+///
+/// impl Medium for Quiet {
+///     fn kind(&self) -> MediumKind {
+///         MediumKind::Human
+///     }
+///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///         Presentation { tools: Vec::new(), text: None }
+///     }
+///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+///         Taken::Gate(call.args.clone())
+///     }
+///     // It does not isolate.
+/// }
+/// ```
 pub trait Medium: Send + Sync + 'static {
     fn kind(&self) -> MediumKind;
 

@@ -15,6 +15,7 @@ mod expect;
 mod gates;
 mod issues;
 mod loopback;
+mod medium;
 mod pattern;
 mod setup;
 mod world;
@@ -27,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{Clock, IdSource};
-use cantrip_circle::Medium;
 use cantrip_circle::javascript::{Javascript, Options};
+use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::tree::Issue;
 use cantrip_loom::{AnyLoom, Jsonl, Memory};
 use cantrip_reply::{Call, Filled, Guard, Invalid, Refusal, codes};
@@ -76,6 +77,12 @@ struct House {
     mediums: Vec<Arc<dyn Medium>>,
 }
 
+impl House {
+    fn serves(&self, kind: MediumKind) -> bool {
+        kind == MediumKind::Conversation || self.mediums.iter().any(|medium| medium.kind() == kind)
+    }
+}
+
 impl Store {
     fn open(url: &str) -> Result<Self, Refusal> {
         match url.split_once(':') {
@@ -102,7 +109,7 @@ impl Store {
 enum Verdict {
     Passed(Duration),
     Failed(String),
-    Skipped(&'static str),
+    Skipped(String),
 }
 
 #[derive(Default)]
@@ -199,9 +206,12 @@ fn unreadable(faults: &[(String, Issue)]) -> Filled<Invalid> {
 
 async fn judge(case: &Case, house: &House, name: String) -> Verdict {
     let runs = match &case.body {
-        Body::Skipped(why) => return Verdict::Skipped(why),
+        Body::Skipped(why) => return Verdict::Skipped((*why).to_owned()),
         Body::Runs(runs) => runs,
     };
+    if let Some(medium) = case.medium.filter(|medium| !house.serves(*medium)) {
+        return Verdict::Skipped(format!("nothing serves {} here", medium.as_str()));
+    }
     let begun = Instant::now();
     let limit = Duration::from_millis(CASE_MS_MAX);
     match tokio::time::timeout(limit, faults(runs, house, name)).await {
