@@ -105,6 +105,7 @@ cases! { $
         a_run_reads_back_in_the_order_it_was_written,
         every_record_is_chained_to_the_one_before_it,
         appends_at_once_leave_no_gap,
+        a_refused_step_harms_no_other,
         a_step_is_written_whole_or_not_at_all,
         a_step_asked_for_again_is_written_once,
         a_step_id_with_other_content_is_a_conflict,
@@ -115,6 +116,7 @@ cases! { $
         without_a_lease_only_annotations_are_written,
         an_unknown_run_is_not_found,
         a_reader_is_woken_by_the_next_record,
+        a_follower_gets_every_record_once,
         an_unknown_kind_passes_through_unchanged,
         a_long_value_is_a_body_and_reads_back,
         a_record_cannot_name_a_body_that_is_not_there,
@@ -132,11 +134,13 @@ cases! { $
         a_returned_lease_is_free_at_once,
         an_expired_lease_still_writes_until_someone_takes_over,
         epochs_survive_reopening,
+        orphans_are_live_runs_that_nobody_holds,
     }
     tree_cases {
         a_turn_reads_back_as_it_was_written,
         an_open_turn_is_not_in_the_tree,
         a_path_leads_from_the_root_to_its_turn,
+        a_tail_is_the_end_of_a_path,
         delegation_seals_the_turn_and_the_child_hangs_from_it,
         a_sealed_group_reads_as_five_turns,
         a_fork_is_two_records_and_leaves_the_original_alone,
@@ -149,6 +153,7 @@ cases! { $
         a_send_extends_the_thread_of_its_entity,
         a_cast_may_go_on_under_an_earlier_intent,
         runs_say_where_they_stand,
+        runs_are_listed_by_where_they_stand,
         a_failed_run_is_reopened_by_its_next_record,
         an_entity_whose_run_failed_can_be_cast_again,
         an_unambiguous_beginning_names_its_thing,
@@ -156,5 +161,6 @@ cases! { $
         an_extent_is_what_the_lists_hold,
         settled_calls_read_in_call_order,
         records_that_do_not_follow_are_refused,
+        what_was_open_goes_on_after_reopening,
     }
 }

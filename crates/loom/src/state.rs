@@ -9,8 +9,8 @@ use std::time::Duration;
 use cantrip_canon::{Hash, RunId, Timestamp};
 
 use crate::{
-    Answer, Conflict, Draft, Epoch, Error, Event, Lease, Opening, Owner, Place, Projection, Record, RunView, Seq, Step,
-    StepId, refs,
+    Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
+    RunState, RunView, Seq, Standing, Step, StepId,
 };
 
 /// A record with what the store knows about it.
@@ -103,11 +103,8 @@ impl State {
         if let Some(answer) = self.hindered(&step)? {
             return Ok(Staged::Answered(answer));
         }
-        for draft in &step.records {
-            let missing = |hash: &Hash| !has_body(hash) && !step.bodies.iter().any(|body| body.hash() == *hash);
-            if refs::named(&draft.payload, false)?.iter().any(missing) {
-                return Err(Error::Misplaced { run: step.run(), fault: "it names a body that is not there" });
-            }
+        if step.bodies_wanted()?.iter().any(|hash| !has_body(hash)) {
+            return Err(step.without_its_bodies());
         }
         self.write(step)
     }
@@ -117,10 +114,11 @@ impl State {
         let log = self.runs.get(&step.run())?;
         let (first, last) = *log.steps.get(&step.id)?;
         let same = step.records.len() == last + 1 - first
-            && step.records.iter().zip(&log.places[first..=last]).all(|(draft, place)| {
-                let record = &self.log[*place].record;
-                draft.kind == record.kind && draft.at == record.at && draft.payload == record.payload
-            });
+            && step
+                .records
+                .iter()
+                .zip(&log.places[first..=last])
+                .all(|(draft, place)| draft.became(&self.log[*place].record));
         Some(if same {
             Answer::Committed(Seq::new(last as u64 + 1))
         } else {
@@ -131,52 +129,13 @@ impl State {
     /// What stands in the way of a new step.
     fn hindered(&self, step: &Step) -> Result<Option<Answer>, Error> {
         let run = step.run();
-        let known = self.runs.get(&run);
-        let conflict = |conflict| Ok(Some(Answer::Conflict(conflict)));
-        match &step.place {
-            Place::Opens { .. } => {
-                if known.is_some() {
-                    return conflict(Conflict::RunExists { run });
-                }
-            }
-            Place::Holds(lease) => {
-                if known.is_none() {
-                    return Err(unknown(run));
-                }
-                if !self.holds(lease) {
-                    let now = self.epoch(run);
-                    return Ok(Some(Answer::Fenced { held: lease.epoch, now }));
-                }
-            }
-            Place::Beside(_) => {
-                if known.is_none() {
-                    return Err(unknown(run));
-                }
-            }
-            Place::Copies { after, .. } => match known {
-                Some(log) if !log.copied => return conflict(Conflict::RunExists { run }),
-                Some(log) if Seq::new(log.places.len() as u64) != *after => {
-                    return conflict(Conflict::Behind { run, newest: Seq::new(log.places.len() as u64) });
-                }
-                None if *after != Seq::START => return conflict(Conflict::Behind { run, newest: Seq::START }),
-                Some(_) | None => {}
-            },
-        }
-        let annotates = step.records.iter().all(|draft| draft.kind.annotates());
-        if self.projection.ended(run) == Some(true) && !annotates {
-            return match step.place {
-                // A copied summons ends with its first record and goes on.
-                Place::Copies { .. } => Ok(None),
-                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => conflict(Conflict::RunEnded { run }),
-            };
-        }
-        let opening = step.records.first().and_then(|draft| draft.opening.as_ref());
-        let wanted = opening.and_then(|opening| opening.entity_id);
-        let wanted = wanted.or_else(|| self.projection.failed_entity(run).filter(|_| !annotates));
-        match wanted.and_then(|entity| self.projection.busy(entity).map(|run| (entity, run))) {
-            Some((entity, holder)) => conflict(Conflict::EntityBusy { entity, run: holder }),
-            None => Ok(None),
-        }
+        let standing = self.runs.get(&run).map(|log| Standing {
+            newest: Seq::new(log.places.len() as u64),
+            copied: log.copied,
+            holder: self.leases.get(&run).and_then(|row| row.holder.as_ref()),
+            epoch: self.epoch(run),
+        });
+        step.hindered(standing.as_ref(), &self.projection)
     }
 
     fn write(&mut self, step: Step) -> Result<Staged, Error> {
@@ -246,8 +205,7 @@ impl State {
     }
 
     fn holds(&self, lease: &Lease) -> bool {
-        let holder = self.leases.get(&lease.run).and_then(|row| row.holder.as_ref());
-        holder.is_some_and(|holder| holder.epoch == lease.epoch && holder.owner == lease.owner)
+        self.leases.get(&lease.run).and_then(|row| row.holder.as_ref()).is_some_and(|holder| holder.same(lease))
     }
 
     pub(crate) fn acquire(
@@ -305,6 +263,15 @@ impl State {
 
     pub(crate) fn is_held(&self, run: RunId) -> bool {
         self.leases.get(&run).is_some_and(|row| row.holder.is_some())
+    }
+
+    /// The runs that anyone may take up.
+    pub(crate) fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        let held = |run: &RunId| self.leases.get(run).and_then(|row| row.holder.as_ref());
+        let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
+        self.projection.runs_where(page, alive, |view| {
+            !alive(view.run_id) && matches!(view.state, RunState::Queued | RunState::Running)
+        })
     }
 
     pub(crate) fn run(&self, run: RunId) -> Result<RunView, Error> {

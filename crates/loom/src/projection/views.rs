@@ -221,6 +221,18 @@ impl Projection {
         self.path_ids(turn)?.into_iter().map(|id| self.turn(id, bodies)).collect()
     }
 
+    /// The last `most` turns of a path, oldest first.
+    pub fn tail(&self, turn: TurnId, most: usize, bodies: &dyn Bodies) -> Result<Vec<Turn>, Error> {
+        let mut ids = Vec::new();
+        let mut next = Some(turn);
+        while let Some(id) = next.filter(|_| ids.len() < most.min(PAGE_ITEMS_MAX)) {
+            ids.push(id);
+            next = self.closed_turn(id)?.0.parent;
+        }
+        self.closed_turn(turn)?;
+        ids.into_iter().rev().map(|id| self.turn(id, bodies)).collect()
+    }
+
     pub fn thread(&self, leaf: TurnId, bodies: &dyn Bodies) -> Result<Thread, Error> {
         let turns = self.path(leaf, bodies)?;
         let mut casts = Vec::new();
@@ -308,6 +320,28 @@ impl Projection {
     /// `held` says whether a run's lease is out.
     pub fn runs(&self, asked: Page, held: impl Fn(RunId) -> bool) -> Result<Listed<RunView>, Error> {
         mapped(page(&self.run_order, asked), |id| self.run(id, held(id)))
+    }
+
+    /// The runs of which `kept` holds; the page counts places among all runs.
+    pub fn runs_where(
+        &self,
+        asked: Page,
+        held: impl Fn(RunId) -> bool,
+        kept: impl Fn(&RunView) -> bool,
+    ) -> Result<Listed<RunView>, Error> {
+        let start = usize::try_from(asked.after.unwrap_or(0)).unwrap_or(usize::MAX);
+        let most = asked.most.min(PAGE_ITEMS_MAX);
+        let mut items = Vec::new();
+        for (place, run) in self.run_order.iter().enumerate().skip(start) {
+            let view = self.run(*run, held(*run))?;
+            if kept(&view) {
+                if items.len() == most {
+                    return Ok(Listed { items, next: Some(place as u64) });
+                }
+                items.push(view);
+            }
+        }
+        Ok(Listed { items, next: None })
     }
 
     pub fn run(&self, run: RunId, held: bool) -> Result<RunView, Error> {
