@@ -46,8 +46,10 @@ pub use loom::{
 };
 pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
-pub use projection::{CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart};
+pub use projection::{
+    Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
+};
 pub use record::{Draft, Record};
-pub use step::{Answer, Conflict, Lease, Place, Standing, Step};
+pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
 pub use thread::{Half, Thread, ThreadState};
 pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

@@ -19,6 +19,7 @@ use crate::{CantripId, Draft, Error, Event, Kind, Opening, Record, RunState, Seq
 
 pub use nodes::Phase;
 pub use parts::{CastPart, EntityPart, FoldPart, Needed, RootPart, RunPart, Told, TurnPart};
+pub use resolve::Beginning;
 
 use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
 

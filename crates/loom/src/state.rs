@@ -10,7 +10,7 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 
 use crate::{
     Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
-    RunState, RunView, Seq, Standing, Step, StepId,
+    RunState, RunView, Seq, Standing, Step, StepId, Tenure,
 };
 
 /// A record with what the store knows about it.
@@ -34,18 +34,12 @@ struct RunLog {
     copied: bool,
 }
 
-#[derive(Debug, Clone)]
-struct LeaseRow {
-    epoch: Epoch,
-    holder: Option<Lease>,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct State {
     projection: Projection,
     log: Vec<Stored>,
     runs: HashMap<RunId, RunLog>,
-    leases: HashMap<RunId, LeaseRow>,
+    leases: HashMap<RunId, Tenure>,
 }
 
 /// What a step comes to.
@@ -160,7 +154,7 @@ impl State {
             }
         }
         if let Place::Opens { lease: Some(lease), .. } = step.place {
-            self.leases.insert(run, LeaseRow { epoch: lease.epoch, holder: Some(lease) });
+            self.leases.insert(run, Tenure { epoch: lease.epoch, holder: Some(lease) });
         }
         Ok(Staged::Written(Answer::Committed(seq)))
     }
@@ -204,10 +198,6 @@ impl State {
         self.leases.get(&run).map_or(written, |row| row.epoch.max(written))
     }
 
-    fn holds(&self, lease: &Lease) -> bool {
-        self.leases.get(&lease.run).and_then(|row| row.holder.as_ref()).is_some_and(|holder| holder.same(lease))
-    }
-
     pub(crate) fn acquire(
         &mut self,
         run: RunId,
@@ -216,37 +206,20 @@ impl State {
         lasts: Duration,
     ) -> Result<Lease, Error> {
         self.newest(run)?;
-        if let Some(held) = self.leases.get(&run).and_then(|row| row.holder.as_ref())
-            && held.expires_at > now
-        {
-            return Err(Error::LeaseHeld { run, by: held.owner.clone(), until: held.expires_at });
-        }
-        let epoch = self.epoch(run).next();
-        let lease = Lease { run, owner, epoch, expires_at: now.after(lasts) };
-        self.leases.insert(run, LeaseRow { epoch, holder: Some(lease.clone()) });
+        let mut tenure = Tenure { epoch: self.epoch(run), ..self.leases.get(&run).cloned().unwrap_or_default() };
+        let lease = tenure.acquire(run, owner, now, lasts)?;
+        self.leases.insert(run, tenure);
         Ok(lease)
     }
 
     pub(crate) fn renew(&mut self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        let lost = Error::LeaseLost { run: lease.run, held: lease.epoch, now: self.epoch(lease.run) };
-        if !self.holds(lease) {
-            return Err(lost);
-        }
-        match self.leases.get_mut(&lease.run).and_then(|row| row.holder.as_mut()) {
-            Some(held) if held.expires_at <= now => Err(Error::LeaseExpired { run: lease.run, at: held.expires_at }),
-            Some(held) => {
-                held.expires_at = now.after(lasts);
-                Ok(held.clone())
-            }
-            None => Err(lost),
-        }
+        let epoch = self.epoch(lease.run);
+        self.leases.entry(lease.run).or_insert(Tenure { epoch, holder: None }).renew(lease, now, lasts)
     }
 
     pub(crate) fn release(&mut self, lease: &Lease) {
-        if self.holds(lease)
-            && let Some(row) = self.leases.get_mut(&lease.run)
-        {
-            row.holder = None;
+        if let Some(tenure) = self.leases.get_mut(&lease.run) {
+            tenure.release(lease);
         }
     }
 
@@ -257,7 +230,7 @@ impl State {
 
     /// Remembers an epoch that was given out before; nobody holds it any more.
     pub(crate) fn remember_epoch(&mut self, run: RunId, epoch: Epoch) {
-        let row = self.leases.entry(run).or_insert(LeaseRow { epoch, holder: None });
+        let row = self.leases.entry(run).or_insert(Tenure { epoch, holder: None });
         row.epoch = row.epoch.max(epoch);
     }
 
@@ -269,9 +242,21 @@ impl State {
     pub(crate) fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
         let held = |run: &RunId| self.leases.get(run).and_then(|row| row.holder.as_ref());
         let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
-        self.projection.runs_where(page, alive, |view| {
-            !alive(view.run_id) && matches!(view.state, RunState::Queued | RunState::Running)
-        })
+        let free = |view: &RunView| matches!(view.state, RunState::Queued | RunState::Running) && !alive(view.run_id);
+        self.with_epochs(self.projection.runs_where(page, alive, free)?)
+    }
+
+    /// The runs of which `kept` holds.
+    pub(crate) fn runs(&self, page: Page, kept: impl Fn(&RunView) -> bool) -> Result<Listed<RunView>, Error> {
+        self.with_epochs(self.projection.runs_where(page, |run| self.is_held(run), kept)?)
+    }
+
+    /// An epoch counts from when it is given out, also before something is written under it.
+    fn with_epochs(&self, mut listed: Listed<RunView>) -> Result<Listed<RunView>, Error> {
+        for view in &mut listed.items {
+            view.epoch = self.epoch(view.run_id);
+        }
+        Ok(listed)
     }
 
     pub(crate) fn run(&self, run: RunId) -> Result<RunView, Error> {

@@ -4,6 +4,8 @@
 //! nobody paid for or a payment without an answer. So there is one write, [`Journal::append`](crate::Journal::append),
 //! and it takes this.
 
+use std::time::Duration;
+
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
 use cantrip_spend::{Decision, Operation, ReservationId};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,55 @@ impl Lease {
     /// The lease that comes with the run it is for: whoever opens a run may be its first owner in the same step.
     pub fn first(run: RunId, owner: Owner, expires_at: Timestamp) -> Self {
         Self { run, owner, epoch: Epoch::FIRST, expires_at }
+    }
+}
+
+/// Who has held a run, and does: what a store keeps of its leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// The highest epoch that was given out or written.
+    pub epoch: Epoch,
+    /// None: anyone may acquire it.
+    pub holder: Option<Lease>,
+}
+
+impl Default for Tenure {
+    fn default() -> Self {
+        Self { epoch: Epoch::NONE, holder: None }
+    }
+}
+
+impl Tenure {
+    /// See [`Journal::acquire`](crate::Journal::acquire).
+    pub fn acquire(&mut self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        if let Some(held) = self.holder.as_ref().filter(|held| held.expires_at > now) {
+            return Err(Error::LeaseHeld { run, by: held.owner.clone(), until: held.expires_at });
+        }
+        self.epoch = self.epoch.next();
+        let lease = Lease { run, owner, epoch: self.epoch, expires_at: now.after(lasts) };
+        self.holder = Some(lease.clone());
+        Ok(lease)
+    }
+
+    /// See [`Journal::renew`](crate::Journal::renew).
+    pub fn renew(&mut self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        match self.holder.as_mut().filter(|held| held.same(lease)) {
+            None => Err(Error::LeaseLost { run: lease.run, held: lease.epoch, now: self.epoch }),
+            Some(held) if held.expires_at <= now => Err(Error::LeaseExpired { run: lease.run, at: held.expires_at }),
+            Some(held) => {
+                held.expires_at = now.after(lasts);
+                Ok(held.clone())
+            }
+        }
+    }
+
+    /// Returns a lease; says whether it was held.
+    pub fn release(&mut self, lease: &Lease) -> bool {
+        let held = self.holder.as_ref().is_some_and(|held| held.same(lease));
+        if held {
+            self.holder = None;
+        }
+        held
     }
 }
 

@@ -84,7 +84,7 @@ macro_rules! loom_by_projection {
             }
 
             async fn runs(&self, page: $crate::Page) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
-                self.with(|state, _| state.projection().runs(page, |run| state.is_held(run))).await
+                self.with(|state, _| state.runs(page, |_| true)).await
             }
 
             async fn runs_in(
@@ -92,10 +92,7 @@ macro_rules! loom_by_projection {
                 state: $crate::RunState,
                 page: $crate::Page,
             ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
-                self.with(|held, _| {
-                    held.projection().runs_where(page, |run| held.is_held(run), |view| view.state == state)
-                })
-                .await
+                self.with(|held, _| held.runs(page, |view| view.state == state)).await
             }
 
             async fn run(&self, run: cantrip_canon::RunId) -> Result<$crate::RunView, $crate::Error> {

@@ -22,7 +22,7 @@ pub(super) struct LoomNode {
 
 #[derive(Debug)]
 pub(super) struct RootNode {
-    pub root: Root,
+    pub root: Arc<Root>,
     pub at: Timestamp,
 }
 

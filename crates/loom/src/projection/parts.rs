@@ -39,7 +39,7 @@ impl Told {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RootPart {
     pub loom_id: LoomId,
-    pub root: Root,
+    pub root: Arc<Root>,
     pub at: Timestamp,
 }
 
@@ -486,6 +486,24 @@ impl Projection {
             turn.places.extend(begun);
             turn.places.push(seq);
             turn.calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
+        }
+    }
+
+    /// The oldest record of a run that something open in it still rests on; none if nothing is open.
+    pub fn oldest_open(&self) -> Option<Seq> {
+        let begun = self.groups.values().flat_map(|group| {
+            let unsettled = group.started.iter().filter(|(number, _)| !group.settled.contains(number));
+            let open = self.turns.get(&group.open).into_iter().flat_map(|turn| turn.places.iter().copied());
+            unsettled.map(|(_, started)| started.seq).chain(open)
+        });
+        begun.min()
+    }
+
+    /// Forgets what was said and settled in a closed turn, and keeps that it is there: enough to judge what may follow.
+    pub fn forget_told(&mut self, turn: TurnId) {
+        if let Some(node) = self.turns.get_mut(&turn).filter(|node| node.closed.is_some()) {
+            node.opened = None;
+            node.calls = Vec::new();
         }
     }
 

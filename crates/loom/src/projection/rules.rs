@@ -65,7 +65,7 @@ impl Projection {
         let key = (head.loom, root.cantrip_id);
         if !self.roots.contains_key(&key) {
             self.loom(head.loom).roots.push(root.cantrip_id);
-            self.roots.insert(key, RootNode { root, at: head.record.at });
+            self.roots.insert(key, RootNode { root: Arc::new(root), at: head.record.at });
         }
         Ok(())
     }

@@ -317,12 +317,7 @@ impl Projection {
         }
     }
 
-    /// `held` says whether a run's lease is out.
-    pub fn runs(&self, asked: Page, held: impl Fn(RunId) -> bool) -> Result<Listed<RunView>, Error> {
-        mapped(page(&self.run_order, asked), |id| self.run(id, held(id)))
-    }
-
-    /// The runs of which `kept` holds; the page counts places among all runs.
+    /// The runs of which `kept` holds; `held` says whether a run's lease is out.
     pub fn runs_where(
         &self,
         asked: Page,
