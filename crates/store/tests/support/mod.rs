@@ -110,7 +110,7 @@ fn start_postgres() -> String {
     "#;
     let stop = r#"
         export PATH="$1:$PATH"
-        while kill -0 "$3" 2>/dev/null; do sleep 1; done
+        while [ -d "/proc/$3" ]; do sleep 1; done
         pg_ctl --pgdata="$2/data" --mode=immediate --silent stop
         rm -rf "$2"
     "#;
