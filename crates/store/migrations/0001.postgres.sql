@@ -83,7 +83,8 @@ CREATE TABLE entities (
     step_seq BIGINT NOT NULL,
     seq BIGINT NOT NULL,
     origin TEXT NOT NULL CHECK (origin IN ('root', 'child', 'fork')),
-    origin_id BYTEA
+    origin_id BYTEA,
+    at BIGINT NOT NULL
 );
 CREATE INDEX entities_of_loom ON entities (loom_key, entity_key);
 CREATE INDEX entities_by_origin ON entities (origin_id) WHERE origin_id IS NOT NULL;
@@ -114,6 +115,7 @@ CREATE TABLE turns (
     holder_id BYTEA,
     first BIGINT NOT NULL,
     places TEXT NOT NULL,
+    at BIGINT NOT NULL,
     UNIQUE (entity_key, sequence)
 );
 CREATE INDEX turns_of_loom ON turns (loom_key, turn_key);

@@ -539,9 +539,9 @@ impl Desk {
                     Origin::Child { parent, .. } => ("child", Some(parent)),
                     Origin::Fork(fork) => ("fork", Some(fork.turn)),
                 };
-                let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id) \
-                           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING entity_key";
-                let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above];
+                let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id, at) \
+                           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING entity_key";
+                let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above, record.at];
                 let key = inserted(link, sql, values).await?;
                 live.gathered.entity_keys.insert(entity.entity_id, key);
             }
@@ -568,8 +568,8 @@ impl Desk {
                     i64::from(part.first_of_cast) * FIRST_OF_CAST + i64::from(part.first_of_entity) * FIRST_OF_ENTITY;
                 let holder = (part.holder != part.id).then_some(part.holder);
                 self.push(
-                    "INSERT INTO turns (turn_id, loom_key, entity_key, cast_key, sequence, holder_id, first, places) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    "INSERT INTO turns (turn_id, loom_key, entity_key, cast_key, sequence, holder_id, first, places, at) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                     vec![
                         part.id.into(),
                         live.loom_key.into(),
@@ -579,6 +579,7 @@ impl Desk {
                         holder.into(),
                         first.into(),
                         places.into(),
+                        record.at.into(),
                     ],
                 );
             }

@@ -50,7 +50,7 @@ pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option
 
 /// The columns of a step in a query over `run_events e`, read by [`Stored::read`]: also the end of the step before it, or
 /// the anchor in its place, which the chain goes on from. The rest of the query joins [`BEFORE`].
-pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.step_id, e.heads, e.payloads, \
+pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.heads, e.payloads, \
      e.hashes, b.hashes, a.event_hash";
 
 /// The joins that [`COLUMNS`] need.
@@ -64,7 +64,6 @@ pub(crate) struct Stored {
     pub place: i64,
     pub run_key: i64,
     pub seq: Seq,
-    pub step: String,
     pub records: Vec<Record>,
 }
 
@@ -74,7 +73,7 @@ impl Stored {
     pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
         let (place, run_key, run) = (row.int()?, row.int()?, row.id()?);
         let (seq, count, epoch) = (row.count()?, row.count()?, Epoch::new(row.count()?));
-        let (step, heads, payloads) = (row.text()?, row.text()?, row.text()?);
+        let (heads, payloads) = (row.text()?, row.text()?);
         let (hashes, before, anchor) = (row.blob()?, row.blob_or_null()?, row.blob_or_null()?);
         let first = (seq + 1).saturating_sub(count);
         let damaged = |seq, what| Error::Damaged(Damage { run: Some(run), seq: Some(Seq::new(seq)), line: None, what });
@@ -109,7 +108,7 @@ impl Stored {
             previous = Some(hash);
             records.push(record);
         }
-        Ok(Self { place, run_key, seq: Seq::new(seq), step, records })
+        Ok(Self { place, run_key, seq: Seq::new(seq), records })
     }
 
     /// The record at this place.

@@ -31,8 +31,8 @@ impl Store {
     }
 
     /// Lets go of the oldest records of a run that is over, up to the last step that ends at or before `through`, and
-    /// leaves an anchor from which the rest can still be verified. Turns that were told in them cannot be shown any
-    /// more: they are [`Error::Pruned`].
+    /// leaves an anchor from which the rest can still be verified. Turns, casts and entities that were told of in them
+    /// cannot be shown or gone on with any more: they are [`Error::Pruned`].
     pub async fn prune(&self, run: RunId, through: Seq, at: Timestamp) -> Result<crate::Anchor, Error> {
         match self.order(Ask::Prune { run, through, at }).await? {
             Done::Pruned(anchor) => Ok(anchor),

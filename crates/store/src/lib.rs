@@ -20,6 +20,7 @@ mod sqlite;
 mod store;
 mod tidings;
 mod value;
+mod verify;
 mod views;
 mod writer;
 

@@ -267,6 +267,22 @@ async fn gone(link: &mut Link, run_key: i64, seq: u64) -> Result<Error, Fault> {
     })
 }
 
+/// Fails for the first of these that the index knows and whose record was not found: it was pruned, or is gone.
+async fn pruned<K: cantrip_canon::Kind>(
+    link: &mut Link,
+    told: &str,
+    list: Vec<Value>,
+    missing: impl Fn(cantrip_canon::Id<K>) -> bool,
+) -> Result<(), Fault> {
+    for mut row in link.among(told, &[], list).await? {
+        let (id, run_key, seq) = (row.id()?, row.int()?, row.count()?);
+        if missing(id) {
+            return Err(gone(link, run_key, seq).await?.into());
+        }
+    }
+    Ok(())
+}
+
 fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<&Record, Error> {
     steps.get(&(run_key, place.0)).ok_or_else(|| astray(None, place.1))?.record(place.1)
 }
@@ -368,7 +384,7 @@ impl Gathered {
             crate::dialect::LIST
         );
         let mut parts: BTreeMap<i64, EntityPart> = BTreeMap::new();
-        for mut row in link.among(&sql, &[], list).await? {
+        for mut row in link.among(&sql, &[], list.clone()).await? {
             let (key, loom_id, seq, above) = (row.int()?, row.id()?, row.count()?, row.count_or_null()?);
             let (origin, leaf, sequence) = (row.text()?, row.id_or_null()?, row.count_or_null()?);
             let stored = Stored::read(&mut row)?;
@@ -388,6 +404,14 @@ impl Gathered {
                 live_cast: None,
             };
             parts.insert(key, part);
+        }
+        if parts.len() < list.len() {
+            let told = format!(
+                "SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({})",
+                crate::dialect::LIST
+            );
+            let found: BTreeSet<EntityId> = parts.values().map(|part| part.entity.entity_id).collect();
+            pruned(link, &told, list, |id| !found.contains(&id)).await?;
         }
         let sql = format!(
             "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({}) \
@@ -418,6 +442,7 @@ impl Gathered {
             if asked.is_empty() {
                 return Ok(());
             }
+            let wanted = asked.clone();
             let list: Vec<Value> = asked.iter().map(|id| Value::from(*id)).collect();
             let sql = format!(
                 "SELECT c.cast_id, c.end_seq, {COLUMNS} FROM casts c \
@@ -443,7 +468,7 @@ impl Gathered {
                 crate::dialect::LIST
             );
             asked.clear();
-            for mut row in link.among(&sql, &[], list).await? {
+            for mut row in link.among(&sql, &[], list.clone()).await? {
                 let (key, seq, ended) = (row.int()?, row.count()?, row.int_or_null()?.is_some());
                 let (given_up, last_turn) = (row.flag()?, row.id_or_null()?);
                 let stored = Stored::read(&mut row)?;
@@ -456,10 +481,20 @@ impl Gathered {
                 }
                 let end = ends.remove(&cast.cast_id);
                 if ended != end.is_some() {
-                    return Err(odd(record.run, "the end of a cast is not where the index says").into());
+                    let told = format!(
+                        "SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({})",
+                        crate::dialect::LIST
+                    );
+                    pruned(link, &told, vec![cast.cast_id.into()], |_: CastId| true).await?;
                 }
                 self.cast_keys.insert(cast.cast_id, key);
                 self.tree.hold_cast(CastPart { run_id: record.run, at, last_turn, end, given_up, cast });
+            }
+            let told =
+                format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({})", crate::dialect::LIST);
+            let (tree, held) = (&self.tree, |tree: &Projection, id| tree.holds(ANY_LOOM, Needed::Cast(id)));
+            if !wanted.iter().all(|id| held(tree, *id)) {
+                pruned(link, &told, list, |id| !held(tree, id)).await?;
             }
         }
     }
@@ -590,8 +625,26 @@ impl Gathered {
         self.wanted.clear();
     }
 
-    /// The bodies that what was gathered names. One that is missing or altered is found by the view that needs it.
-    pub(crate) async fn fill(&mut self, link: &mut Link) -> Result<(), Fault> {
+    /// What can be seen of what was gathered. The bodies that it is known to need are read at once; one that it turns out
+    /// to need is read then, and only what is not there, or not what its name says, is found altered.
+    pub(crate) async fn show<T>(
+        &mut self,
+        link: &mut Link,
+        view: impl Fn(&Projection, &dyn Bodies) -> Result<T, Error>,
+    ) -> Result<T, Fault> {
+        let mut looked_for = BTreeSet::new();
+        loop {
+            self.fill(link).await?;
+            match view(&self.tree, self) {
+                Err(Error::BodyAltered(hash)) if looked_for.insert(hash) => {
+                    self.wanted.insert(hash);
+                }
+                shown => return Ok(shown?),
+            }
+        }
+    }
+
+    async fn fill(&mut self, link: &mut Link) -> Result<(), Fault> {
         let wanted = std::mem::take(&mut self.wanted);
         let list = wanted.into_iter().filter(|hash| !self.bodies.contains_key(hash)).map(Value::from);
         let list: Vec<Value> = list.collect();

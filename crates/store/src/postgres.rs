@@ -37,7 +37,8 @@ impl Address {
         }
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| unwelcome(words(&error)))?;
         config.connect_timeout(Duration::from_millis(CONNECT_WAIT_MS));
-        config.application_name("cantrip");
+        // Whoever looks at the server sees whose sessions these are.
+        config.application_name(format!("cantrip {schema}"));
         Ok(Self { config, schema: schema.to_owned() })
     }
 

@@ -47,6 +47,8 @@ pub(crate) async fn prune(
     let sql = "INSERT INTO run_anchors (run_key, seq, event_hash, at) VALUES (?1, ?2, ?3, ?4)";
     link.execute(sql, values![row.key, seq, hash, at]).await?;
     link.execute("DELETE FROM run_events WHERE run_key = ?1 AND seq <= ?2", values![row.key, seq]).await?;
+    // A cantrip that was told there enters its loom again when it is next cast.
+    link.execute("DELETE FROM roots WHERE run_key = ?1 AND step_seq <= ?2", values![row.key, seq]).await?;
     Ok(Ok(Anchor { run, seq: Seq::new(seq), hash, at }))
 }
 

@@ -133,7 +133,7 @@ mod tests {
     fn both_dialects_have_the_same_tables_columns_indexes_and_triggers() {
         for migration in MIGRATIONS {
             let sqlite = shape(migration.sqlite);
-            assert!(sqlite.len() > 20 && sqlite.iter().any(|(name, columns)| name == "turns" && columns.len() == 9));
+            assert!(sqlite.len() > 20 && sqlite.iter().any(|(name, columns)| name == "turns" && columns.len() == 10));
             assert_eq!(sqlite, shape(migration.postgres));
         }
     }

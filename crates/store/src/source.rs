@@ -9,7 +9,12 @@ use crate::sqlite::{Access, Sqlite};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    File { path: PathBuf, access: Access },
+    /// `most` is what the file may grow to, in bytes.
+    File {
+        path: PathBuf,
+        access: Access,
+        most: Option<u64>,
+    },
     Memory,
     Postgres(Address),
 }
@@ -43,7 +48,7 @@ impl Source {
     /// A connection. To memory each is to another store.
     pub(crate) async fn connect(&self) -> Result<Link, Failure> {
         Ok(match self {
-            Self::File { path, access } => Link::Sqlite(Sqlite::file(path, *access)?),
+            Self::File { path, access, most } => Link::Sqlite(Sqlite::file(path, *access, *most)?),
             Self::Memory => Link::Sqlite(Sqlite::memory()?),
             Self::Postgres(address) => Link::Postgres(Postgres::connect(address).await?),
         })
@@ -52,7 +57,7 @@ impl Source {
     /// One that only looks.
     pub(crate) fn to_read(&self) -> Self {
         match self {
-            Self::File { path, .. } => Self::File { path: path.clone(), access: Access::Read },
+            Self::File { path, .. } => Self::File { path: path.clone(), access: Access::Read, most: None },
             Self::Memory => Self::Memory,
             Self::Postgres(address) => Self::Postgres(address.clone()),
         }

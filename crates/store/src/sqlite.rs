@@ -47,7 +47,7 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Sqlite {
-    pub(crate) fn file(path: &Path, access: Access) -> Result<Self, Failure> {
+    pub(crate) fn file(path: &Path, access: Access, most: Option<u64>) -> Result<Self, Failure> {
         let flags = match access {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -67,6 +67,11 @@ impl Sqlite {
             }
             link.connection.pragma_update(None, "synchronous", "FULL")?;
             link.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+            if let Some(bytes) = most {
+                let pages: i64 = link.connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+                let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / pages.max(1);
+                link.connection.pragma_update(None, "max_page_count", pages.max(1))?;
+            }
         }
         Ok(link)
     }
@@ -116,7 +121,7 @@ impl Sqlite {
 
     /// What SQLite itself finds wrong with the file.
     pub(crate) fn faults(&self) -> Result<Option<String>, Failure> {
-        let found: String = self.connection.pragma_query_value(None, "quick_check(1)", |row| row.get(0))?;
+        let found: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         Ok((found != "ok").then_some(found))
     }
 

@@ -86,12 +86,18 @@ impl Store {
 
     /// Opens a file, and makes it if it is not there.
     pub fn sqlite(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write })
+        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: None })
+    }
+
+    /// The same, for a file that must not grow beyond `bytes`: a step that does not fit is [`Error::Full`], as it is when
+    /// the disk is.
+    pub fn sqlite_within(path: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
+        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: Some(bytes) })
     }
 
     /// Opens a file that is there to look at it, also while others write to it. Nothing is made or changed.
     pub fn sqlite_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let source = Source::File { path: path.as_ref().to_owned(), access: Access::Read };
+        let source = Source::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
         let told = |fault: Fault| fault.told("open", &source.shown());
         let mut link = at_once(source.connect()).map_err(|failure| told(failure.into()))?;
         at_once(schema::check(&mut link, &source.shown(), source.schema())).map_err(told)?;

@@ -3,8 +3,8 @@
 use cantrip_canon::{CastId, EntityId, Id, Kind, LoomId, RunId, TurnId};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Beginning, CastView, EntityView, Error, FoldView, Lease, Listed, Loom, Named, Page, RewardView, RootView, RunState,
-    RunView, Thread, Turn,
+    Beginning, Bodies, CastView, EntityView, Error, Extent, FoldView, Lease, Listed, Loom, Named, Page, Projection,
+    RewardView, RootView, RunState, RunView, Thread, Turn,
 };
 
 use crate::Store;
@@ -96,9 +96,7 @@ async fn path(
 }
 
 async fn turns_shown(link: &mut Link, gathered: &mut Gathered, ids: &[TurnId]) -> Result<Vec<Turn>, Fault> {
-    gathered.fill(link).await?;
-    let shown: Result<Vec<Turn>, Error> = ids.iter().map(|id| gathered.tree.turn(*id, &*gathered)).collect();
-    Ok(shown?)
+    gathered.show(link, |tree, bodies| ids.iter().map(|id| tree.turn(*id, bodies)).collect()).await
 }
 
 impl Loom for Store {
@@ -118,8 +116,27 @@ impl Loom for Store {
                 loom_key(link, loom).await?;
                 let mut gathered = Gathered::default();
                 gathered.roots(link, loom, None).await?;
-                gathered.fill(link).await?;
-                Ok(if gathered.tree.looms().is_empty() { Vec::new() } else { gathered.tree.roots(loom, &gathered)? })
+                if gathered.tree.looms().is_empty() {
+                    return Ok(Vec::new());
+                }
+                gathered.show(link, |tree, bodies| tree.roots(loom, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn extent(&self, loom: LoomId) -> Result<Extent, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let key = loom_key(link, loom).await?;
+                let sql = "SELECT count(*), max(at) FROM entities WHERE loom_key = ?1 \
+                           UNION ALL SELECT count(*), max(at) FROM turns WHERE loom_key = ?1";
+                let mut counted = Vec::new();
+                for mut row in link.query(sql, values![key]).await? {
+                    counted.push((row.count()?, row.time_or_null()?));
+                }
+                let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
+                Ok(Extent { entities, turns, last_activity: made.max(closed) })
             })
         })
         .await
@@ -160,8 +177,7 @@ impl Loom for Store {
                 gathered.entities(link, &[entity]).await?;
                 let casts = gathered.tree.entity(entity)?.casts;
                 gathered.casts(link, &casts).await?;
-                gathered.fill(link).await?;
-                Ok(gathered.tree.casts(entity, &gathered)?)
+                gathered.show(link, |tree, bodies| tree.casts(entity, bodies)).await
             })
         })
         .await
@@ -173,8 +189,7 @@ impl Loom for Store {
                 let mut gathered = Gathered::default();
                 gathered.casts(link, &[cast]).await?;
                 gathered.entities_of_casts(link, &[cast]).await?;
-                gathered.fill(link).await?;
-                Ok(gathered.tree.cast(cast, &gathered)?)
+                gathered.show(link, |tree, bodies| tree.cast(cast, bodies)).await
             })
         })
         .await
@@ -200,8 +215,7 @@ impl Loom for Store {
             Box::pin(async move {
                 let mut gathered = Gathered::default();
                 gathered.turns(link, &[turn]).await?;
-                gathered.fill(link).await?;
-                Ok(gathered.tree.turn(turn, &gathered)?)
+                gathered.show(link, |tree, bodies| tree.turn(turn, bodies)).await
             })
         })
         .await
@@ -237,8 +251,7 @@ impl Loom for Store {
                 for fold in gathered.folds(link, &stretches).await? {
                     gathered.tree.hold_fold(fold);
                 }
-                gathered.fill(link).await?;
-                Ok(gathered.tree.thread(leaf, &gathered)?)
+                gathered.show(link, |tree, bodies| tree.thread(leaf, bodies)).await
             })
         })
         .await
@@ -310,12 +323,13 @@ impl Loom for Store {
                 let stretches = load::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
                 let mut gathered = Gathered::default();
                 let folds = gathered.folds(link, &stretches).await?;
-                gathered.fill(link).await?;
-                let views: Result<Vec<FoldView>, Error> = folds
-                    .into_iter()
-                    .map(|part| Ok(FoldView { text: part.fold.text.load(&gathered)?, fold: part.fold, at: part.at }))
-                    .collect();
-                Ok(views?)
+                let shown = |_: &Projection, bodies: &dyn Bodies| {
+                    let views = folds.iter().map(|part| {
+                        Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
+                    });
+                    views.collect()
+                };
+                gathered.show(link, shown).await
             })
         })
         .await

@@ -221,7 +221,9 @@ impl Writer {
                 Ok(Ok(Done::Released))
             }
             Ask::Prune { run, through, at } => {
+                // What is remembered of cantrips may rest on what goes.
                 self.desk.flush(link).await?;
+                self.desk.forget();
                 Ok(prune::prune(link, *run, *through, *at).await?.map(Done::Pruned))
             }
         }

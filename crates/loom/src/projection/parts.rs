@@ -165,7 +165,7 @@ impl Event {
         }
     }
 
-    /// The bodies that a view of what it tells has to read.
+    /// The bodies that a view of what it tells reads, so that they can be fetched at once.
     pub fn shown_bodies(&self) -> Vec<Hash> {
         fn of<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(held: &Held<T>) -> Option<Hash> {
             held.reference().map(|reference| reference.hash)
@@ -179,7 +179,8 @@ impl Event {
             Self::Opened(opened) => vec![of(&opened.utterance)],
             Self::Started(started) => vec![started.asked.as_ref().and_then(|asked| of(&asked.args))],
             Self::Settled(settled) => {
-                vec![of(&settled.result), settled.asked.as_ref().and_then(|asked| of(&asked.args))]
+                let asked = settled.asked.as_ref().and_then(|asked| of(&asked.args));
+                vec![of(&settled.result), settled.data.as_deref().and_then(of), asked]
             }
             Self::Turn(closed) => vec![closed.outputs.as_ref().and_then(of)],
             Self::Fold(fold) => vec![of(&fold.text)],

@@ -8,23 +8,60 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cantrip_loom::Error;
 use cantrip_loom::conformance::Subject;
 use cantrip_store::Store;
 use tempfile::TempDir;
 
+/// A store that can be opened a second time, and whose rows a hand can reach.
+pub(crate) trait Kit: Subject<Store = Store> {
+    fn fresh() -> Self;
+
+    /// Another process would open it so.
+    fn again(&self) -> Result<Store, Error>;
+
+    /// Runs statements past the store.
+    fn by_hand(&self, sql: &str) -> Result<(), String>;
+
+    /// The first column of the first row.
+    fn number(&self, sql: &str) -> i64;
+
+    /// Lets a hand change what is written once.
+    fn unguard(&self);
+}
+
+/// Makes one test of this name on SQLite and one on Postgres.
+#[macro_export]
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $name() {
+                cantrip_loom::conformance::run(super::$name(<$crate::support::InFile as $crate::support::Kit>::fresh()));
+            })+
+        }
+        mod postgres {
+            $(#[test]
+            fn $name() {
+                cantrip_loom::conformance::run(super::$name(<$crate::support::InPostgres as $crate::support::Kit>::fresh()));
+            })+
+        }
+    };
+}
+
 /// A store in a file of its own.
-pub struct InFile {
+pub(crate) struct InFile {
     store: Option<Store>,
     folder: TempDir,
 }
 
 impl InFile {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { store: Some(Store::sqlite(folder.path().join("loom.db")).unwrap()), folder }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("loom.db")
     }
 }
@@ -43,15 +80,43 @@ impl Subject for InFile {
     }
 }
 
+impl Kit for InFile {
+    fn fresh() -> Self {
+        Self::new()
+    }
+
+    fn again(&self) -> Result<Store, Error> {
+        Store::sqlite(self.path())
+    }
+
+    fn by_hand(&self, sql: &str) -> Result<(), String> {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        connection.pragma_update(None, "foreign_keys", true).unwrap();
+        connection.execute_batch(sql).map_err(|error| error.to_string())
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        rusqlite::Connection::open(self.path()).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn unguard(&self) {
+        for trigger in
+            ["run_events_stay_as_written", "run_events_are_kept", "bodies_stay_as_written", "bodies_are_kept"]
+        {
+            self.by_hand(&format!("DROP TRIGGER {trigger}")).unwrap();
+        }
+    }
+}
+
 /// A store in a schema of its own.
-pub struct InPostgres {
+pub(crate) struct InPostgres {
     store: Option<Store>,
-    pub url: String,
-    pub schema: String,
+    pub(crate) url: String,
+    pub(crate) schema: String,
 }
 
 impl InPostgres {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (url, schema) = (postgres_url(), fresh_schema());
         Self { store: Some(Store::postgres_in(&url, &schema).unwrap()), url, schema }
     }
@@ -71,8 +136,51 @@ impl Subject for InPostgres {
     }
 }
 
+/// Runs statements on a connection of their own, on a thread of its own: a test's runtime has no sockets.
+pub(crate) fn in_postgres(url: &str, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, String> {
+    let told =
+        |error: tokio_postgres::Error| format!("{error}: {:?}", error.as_db_error().map(|error| error.message()));
+    let (url, sql) = (url.to_owned(), sql.to_owned());
+    let act = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.map_err(told)?;
+            tokio::spawn(connection);
+            client.simple_query(&sql).await.map_err(told)
+        })
+    });
+    act.join().unwrap()
+}
+
+impl Kit for InPostgres {
+    fn fresh() -> Self {
+        Self::new()
+    }
+
+    fn again(&self) -> Result<Store, Error> {
+        Store::postgres_in(&self.url, &self.schema)
+    }
+
+    fn by_hand(&self, sql: &str) -> Result<(), String> {
+        in_postgres(&self.url, &format!("SET search_path = {}; {sql}", self.schema)).map(|_| ())
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        let answers = in_postgres(&self.url, &format!("SET search_path = {}; {sql}", self.schema)).unwrap();
+        let row = answers.iter().find_map(|answer| match answer {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        row.unwrap().parse().unwrap()
+    }
+
+    fn unguard(&self) {
+        self.by_hand("ALTER TABLE run_events DISABLE TRIGGER USER; ALTER TABLE bodies DISABLE TRIGGER USER").unwrap();
+    }
+}
+
 /// A name that no other test has, in this process or another.
-pub fn fresh_schema() -> String {
+pub(crate) fn fresh_schema() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     format!("t{}_{started}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -80,7 +188,7 @@ pub fn fresh_schema() -> String {
 
 /// The server to test with: `CANTRIP_TEST_POSTGRES`, else one of our own, which is stopped when the tests have ended.
 /// Without either the tests that need one fail: a check that is left out looks like one that passed.
-pub fn postgres_url() -> String {
+pub(crate) fn postgres_url() -> String {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| match std::env::var("CANTRIP_TEST_POSTGRES") {
         Ok(url) if !url.is_empty() => url,
