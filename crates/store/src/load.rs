@@ -454,10 +454,10 @@ impl Gathered {
                 let (cast, seq): (CastId, _) = (row.id()?, row.count()?);
                 let stored = Stored::read(&mut row)?;
                 let record = stored.record(seq)?;
-                match self.told(record)?.event {
-                    Event::End(end) => ends.insert(cast, end),
-                    _ => return Err(another(record.run, record.seq).into()),
+                let Event::End(end) = self.told(record)?.event else {
+                    return Err(another(record.run, record.seq).into());
                 };
+                ends.insert(cast, end);
             }
             let sql = format!(
                 "SELECT c.cast_key, c.seq, c.end_seq, c.given_up, t.turn_id, {COLUMNS} FROM casts c \

@@ -284,10 +284,9 @@ pub(crate) async fn listen(address: &Address) -> Result<impl Stream<Item = ()> +
     tokio::spawn(async move {
         let mut messages = futures_util::stream::poll_fn(move |context| connection.poll_message(context));
         while let Some(Ok(message)) = messages.next().await {
-            match message {
-                // A full channel has a word in it already, and one is as good as many.
-                AsyncMessage::Notification(_) => drop(said.try_send(())),
-                _ => {}
+            // A full channel has a word in it already, and one is as good as many.
+            if let AsyncMessage::Notification(_) = message {
+                let _ = said.try_send(());
             }
             if said.is_closed() {
                 break;

@@ -16,7 +16,7 @@ pub(crate) enum Source {
         most: Option<u64>,
     },
     Memory,
-    Postgres(Address),
+    Postgres(Box<Address>),
 }
 
 impl Source {

@@ -120,7 +120,7 @@ impl Store {
     pub fn postgres_in(url: &str, schema: &str) -> Result<Self, Error> {
         let shown = || url.split_once('@').map_or("postgres://", |(_, rest)| rest).chars().take(64).collect::<String>();
         let address = Address::read(url, schema).map_err(|failure| failure.told("open", &shown()))?;
-        Self::with_postgres(Source::Postgres(address))
+        Self::with_postgres(Source::Postgres(Box::new(address)))
     }
 
     fn unstarted(source: Source) -> Self {
@@ -383,7 +383,7 @@ async fn serve_postgres(
         });
     }
     if let Source::Postgres(address) = &source {
-        others.spawn(listen_for_ever(address.clone(), tidings));
+        others.spawn(listen_for_ever((**address).clone(), tidings));
     }
     let _ = opened.send(Ok(()));
     let mut group = Vec::new();
