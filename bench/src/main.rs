@@ -4,7 +4,6 @@
 //! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
 
 mod measure;
-mod store;
 mod stream;
 
 use std::process::ExitCode;
@@ -16,18 +15,11 @@ struct Bench {
     run: fn(),
 }
 
-const BENCHES: &[Bench] = &[
-    Bench {
-        name: "stream",
-        about: "events into upserts, against appending to a string and against recounting the text",
-        run: stream::run,
-    },
-    Bench {
-        name: "store",
-        about: "durable turns, against flushed writes and bare transactions of the same bytes",
-        run: store::run,
-    },
-];
+const BENCHES: &[Bench] = &[Bench {
+    name: "stream",
+    about: "events into upserts, against appending to a string and against recounting the text",
+    run: stream::run,
+}];
 
 fn usage() -> String {
     let mut usage = String::from("Usage: cargo run --release -p cantrip-bench -- NAME...\n\nBenches:\n");
