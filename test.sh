@@ -13,7 +13,12 @@ case "${1:-}" in
 esac
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+postgres_bin=
+clean_up() {
+  if [ -n "$postgres_bin" ]; then as_postgres "$postgres_bin/pg_ctl" --pgdata="$scratch/pg/data" --mode=immediate --silent stop || true; fi
+  rm -rf "$scratch"
+}
+trap clean_up EXIT
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -24,6 +29,37 @@ need_component() {
 }
 need_component fmt rustfmt
 need_component clippy clippy
+
+# The store's tests need a Postgres: the one that CANTRIP_TEST_POSTGRES names, or one of our own, on a socket in the
+# scratch folder. Its server refuses to run as root.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+as_postgres() { if [ "$(id -u)" = 0 ]; then runuser -u nobody -- "$@"; else "$@"; fi; }
+newest_postgres() { ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1; }
+start_postgres() {
+  if [ ! -x "$(newest_postgres)/initdb" ]; then
+    # Debian would start a server of its own with the package; nobody asked for that one.
+    as_root mkdir -p /etc/postgresql-common
+    [ -e /etc/postgresql-common/createcluster.conf ] ||
+      echo "create_main_cluster = false" | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+  fi
+  local bin
+  bin=$(newest_postgres)
+  mkdir "$scratch/pg"
+  if [ "$(id -u)" = 0 ]; then chmod 711 "$scratch" && chown nobody "$scratch/pg"; fi
+  as_postgres "$bin/initdb" --pgdata="$scratch/pg/data" --username=cantrip --auth=trust --no-sync >/dev/null
+  # What is tested are our transactions, not the server's disk: it need not wait for it.
+  as_postgres "$bin/pg_ctl" --pgdata="$scratch/pg/data" --log="$scratch/pg/log" --wait --silent \
+    --options="-c listen_addresses='' -c unix_socket_directories='$scratch/pg' -c max_connections=200 -c fsync=off" start
+  postgres_bin=$bin
+  export CANTRIP_TEST_POSTGRES="postgres://cantrip@${scratch//\//%2F}%2Fpg/postgres"
+}
+if [ -z "${CANTRIP_TEST_POSTGRES:-}" ]; then
+  step "a Postgres to test with"
+  start_postgres
+  echo "$CANTRIP_TEST_POSTGRES"
+fi
 
 step "format"
 cargo fmt --all --check

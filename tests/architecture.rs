@@ -1,14 +1,9 @@
 //! The workspace keeps the rules of `rooms.toml`, and each rule can fail.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use cantrip_tests::{House, Package, Source, Violation, indexed_rooms};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
-}
+use cantrip_tests::{House, Package, Source, Violation, files_below, indexed_rooms, root};
 
 fn house() -> House {
     House::parse(include_str!("rooms.toml")).expect("rooms.toml is consistent")
@@ -42,25 +37,10 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
+/// What is compiled into a room, without its tests and examples.
 fn sources() -> Vec<Source> {
-    let mut found = Vec::new();
-    for room in fs::read_dir(root().join("crates")).expect("crates/ is readable") {
-        collect(&room.expect("an entry").path().join("src"), &mut found);
-    }
-    found
-}
-
-fn collect(folder: &Path, found: &mut Vec<Source>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            collect(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            let shown = path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8").to_owned();
-            found.push(Source { path: shown, text: fs::read_to_string(&path).expect("a readable source") });
-        }
-    }
+    let all = files_below("crates", "rs").expect("crates/ is readable");
+    all.into_iter().filter(|source| source.path.split('/').nth(2) == Some("src")).collect()
 }
 
 #[track_caller]

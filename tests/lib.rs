@@ -5,8 +5,11 @@
 //! checked here, as a function from what a workspace holds to what is wrong with it; the tests feed it the real
 //! workspace, and broken ones to see that each rule can fail.
 
+pub mod rulebook;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use regex::Regex;
 use serde::Deserialize;
@@ -66,7 +69,7 @@ pub struct Package {
     pub needs: Vec<String>,
 }
 
-/// A source file below `crates/<room>/src`.
+/// A file of the workspace, by its path from the root.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub path: String,
@@ -237,6 +240,36 @@ fn matches(pattern: &str, line: &str) -> bool {
             .or_insert_with(|| Regex::new(pattern).expect("a pattern of rooms.toml compiles"))
             .is_match(line)
     })
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
+/// All files with this ending below a folder of the workspace, in order; none if there is no such folder.
+pub fn files_below(folder: &str, ending: &str) -> io::Result<Vec<Source>> {
+    let (root, mut found) = (root(), Vec::new());
+    let mut ahead = vec![root.join(folder)];
+    while let Some(folder) = ahead.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() {
+                ahead.push(path);
+            } else if path.extension().is_some_and(|found| found == ending) {
+                let shown = path.strip_prefix(&root).map_err(io::Error::other)?.to_string_lossy().into_owned();
+                found.push(Source { path: shown, text: fs::read_to_string(&path)? });
+            }
+        }
+    }
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(found)
 }
 
 /// The rooms that `crates/README.md` lists, in its order: the first cell of each row that links to a folder.

@@ -4,6 +4,7 @@
 //! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
 
 mod measure;
+mod store;
 mod stream;
 
 use std::process::ExitCode;
@@ -15,11 +16,18 @@ struct Bench {
     run: fn(),
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "stream",
-    about: "events into upserts, against appending to a string and against recounting the text",
-    run: stream::run,
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "stream",
+        about: "events into upserts, against appending to a string and against recounting the text",
+        run: stream::run,
+    },
+    Bench {
+        name: "store",
+        about: "durable turns, against flushed writes and bare transactions of the same bytes",
+        run: store::run,
+    },
+];
 
 fn usage() -> String {
     let mut usage = String::from("Usage: cargo run --release -p cantrip-bench -- NAME...\n\nBenches:\n");

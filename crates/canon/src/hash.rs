@@ -63,6 +63,11 @@ pub fn bytes_hash(bytes: &[u8]) -> Hash {
 }
 
 impl Hash {
+    /// The hash that these 32 bytes are, read back from where a hash was kept.
+    pub const fn from_bytes(bytes: [u8; BYTES]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0

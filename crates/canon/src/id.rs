@@ -116,6 +116,22 @@ impl<K: Kind> Id<K> {
         Self { bits: millis << CHANCE_BITS | chance & CHANCE_MASK, kind: PhantomData }
     }
 
+    /// Its 128 bits, which sort as its text does; for stores, where a text of 26 digits would be paid for in every row.
+    pub const fn to_bytes(&self) -> [u8; 16] {
+        self.bits.to_be_bytes()
+    }
+
+    /// The id with these bits.
+    ///
+    /// ```
+    /// # use cantrip_canon::TurnId;
+    /// let turn: TurnId = "turn_06cyf9k2vtd3m8x1q7hbz4n5rw".parse().unwrap();
+    /// assert_eq!(TurnId::from_bytes(turn.to_bytes()), turn);
+    /// ```
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self { bits: u128::from_be_bytes(bytes), kind: PhantomData }
+    }
+
     /// When it was made, as far as the maker's wall clock knew.
     pub fn made_at(&self) -> Timestamp {
         let millis = (self.bits >> CHANCE_BITS) as i64;

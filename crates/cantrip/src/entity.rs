@@ -126,7 +126,7 @@ impl Runtime {
             environment: None,
             seed,
             context,
-            past: nothing_yet(cantrip),
+            past: nothing_yet(cantrip, cantrip.measure().window),
             environs: Environs::default(),
             cancel,
             start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
@@ -143,7 +143,7 @@ impl Runtime {
         let written = self.summoned(cantrip, run, id, seed, context.as_deref()).await;
         match written {
             Ok(()) => {
-                let kept = Kept { past: nothing_yet(cantrip), environs: Environs::default() };
+                let kept = Kept { past: nothing_yet(cantrip, cantrip.measure().window), environs: Environs::default() };
                 Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
             }
             Err(stopped) => {
@@ -186,14 +186,15 @@ impl Runtime {
 }
 
 /// An entity before its first turn.
-pub(crate) fn nothing_yet(cantrip: &Cantrip) -> Past {
-    Past { view: View::new(frame(cantrip)), parent: None, own: None, sequence: 0, touched: Default::default() }
+pub(crate) fn nothing_yet(cantrip: &Cantrip, window: Option<u64>) -> Past {
+    Past { view: View::new(frame(cantrip, window)), parent: None, own: None, sequence: 0, touched: Default::default() }
 }
 
-pub(crate) fn frame(cantrip: &Cantrip) -> crate::list::Frame {
+/// What stands before everything else in the list of an entity that was made with this window.
+pub(crate) fn frame(cantrip: &Cantrip, window: Option<u64>) -> crate::list::Frame {
     let medium = cantrip.medium(cantrip.circle().medium());
     let text = medium.and_then(|medium| medium.present(cantrip.circle(), cantrip.mode()).text);
-    cantrip.frame(text)
+    cantrip.frame(text).windowed(window)
 }
 
 pub(crate) fn made(
@@ -215,6 +216,7 @@ pub(crate) fn made(
             Some(context) => Some(Held::of(context.clone(), bodies)?),
             None => None,
         },
+        window: cantrip.measure().window,
         labels: Vec::new(),
     })
 }
@@ -234,6 +236,29 @@ pub(crate) fn begun(cantrip: &Cantrip, entity_id: EntityId, cast_id: cantrip_can
 
 /// An entity that lives on. There is no constructor: it comes from [`Runtime::summon`] or [`Runtime::entity`]. Cheap to
 /// clone; all clones are the same entity.
+///
+/// ```compile_fail,E0423
+/// let inner = std::sync::Arc::new(todo!());
+/// let entity = cantrip::Entity(inner);
+/// ```
+///
+/// ```compile_fail,E0624
+/// let constructor = cantrip::Entity::new;
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn from_nothing<T: Default>() -> T {
+///     T::default()
+/// }
+/// let entity: cantrip::Entity = from_nothing();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn from_text<T: serde::de::DeserializeOwned>(text: &str) -> T {
+///     serde_json::from_str(text).unwrap()
+/// }
+/// let entity: cantrip::Entity = from_text("{}");
+/// ```
 #[derive(Clone)]
 pub struct Entity(Arc<Inner>);
 

@@ -5,33 +5,40 @@
 //! it sees plain turns. Folding behind the crystal's back (dropping messages until they fit) was turned down: nobody
 //! could say afterwards what the model had read.
 //!
-//! Today there is one strategy, `window`, which asks no crystal. Whoever writes another one takes a [`Plan`], makes a
-//! text and hands it to [`Made::new`]; the rest stays as it is.
+//! Three strategies: `window` tells what was done and asks no crystal, `summary` lets a crystal write it, `selective`
+//! leaves the messages and shortens their results. Each takes a [`Plan`] and becomes a [`Made`].
+
+mod summary;
+mod text;
 
 use cantrip_canon::{EntityId, FoldId, TurnId};
-use cantrip_loom::{Body, CallId, Content, Error, Fold, Held, Strategy};
+use cantrip_loom::{Body, CallId, Error, Fold, Held, Strategy};
 
-use crate::limits::{FOLD_HEAD_ROOM_TOKENS, FOLD_INTENTS_MAX, INTENT_QUOTED_BYTES_MAX};
-use crate::list::{Deed, View};
+use crate::limits::{FOLD_HEAD_ROOM_TOKENS, SHRUNK_GROUPS_MAX};
+use crate::list::View;
 use crate::recipe::Fault;
+
+pub(crate) use summary::Reading;
+pub use text::{Means, window_text};
 
 /// The share of the window that kept groups may fill after a fold.
 const KEPT_SHARE: f64 = 0.3;
 /// The share of the window that is left free for what a fold itself needs.
 const HEAD_ROOM_SHARE: f64 = 0.1;
 
-/// When a list is folded.
+/// When a list is folded, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Folding {
     /// When so many closed groups stand unfolded; at least 2.
     pub trigger_after_turns: Option<u64>,
     /// When the estimate passes this share of the crystal's window, where that is known.
     pub window_share: f64,
+    pub strategy: Strategy,
 }
 
 impl Default for Folding {
     fn default() -> Self {
-        Self { trigger_after_turns: None, window_share: 0.8 }
+        Self { trigger_after_turns: None, window_share: 0.8, strategy: Strategy::Window }
     }
 }
 
@@ -61,6 +68,12 @@ impl Folding {
         Self { trigger_after_turns: Some(turns), ..Self::default() }
     }
 
+    /// The same, by another strategy.
+    #[must_use]
+    pub fn by(self, strategy: Strategy) -> Self {
+        Self { strategy, ..self }
+    }
+
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let soon = self.trigger_after_turns.filter(|turns| *turns < 2).map(|turns| Fault::FoldsTooSoon { turns });
         let within = self.window_share > 0.0 && self.window_share <= 1.0;
@@ -69,13 +82,18 @@ impl Folding {
 
     /// Whether the list is folded before the next request, whose answer may have `output_cap` tokens.
     pub fn trigger(&self, view: &View, output_cap: u64) -> Option<Trigger> {
-        if self.trigger_after_turns.is_some_and(|turns| view.groups().len() as u64 >= turns) {
+        if self.trigger_after_turns.is_some_and(|turns| view.unfolded() as u64 >= turns) {
             return Some(Trigger::Turns);
         }
-        let window = view.frame().measure.window? as f64;
+        self.overfull(view, view.estimate(), output_cap).then_some(Trigger::Window)
+    }
+
+    /// Whether so many tokens are more than the window, where it is known, has room for.
+    fn overfull(&self, view: &View, estimate: u64, output_cap: u64) -> bool {
+        let Some(window) = view.frame().measure.window.map(|window| window as f64) else { return false };
         let head_room = (HEAD_ROOM_SHARE * window).max(FOLD_HEAD_ROOM_TOKENS as f64);
         let most = (self.window_share * window).min(window - output_cap as f64 - head_room);
-        (view.estimate() as f64 > most).then_some(Trigger::Window)
+        estimate as f64 > most
     }
 
     /// What is folded then; nothing if no group can be spared.
@@ -92,6 +110,25 @@ impl Folding {
             view.folded().turns.map_or_else(|| groups.first().map(|group| group.from), |(from, _)| Some(from))?;
         Some(Plan { trigger, from, to: last.to, after: groups.last()?.last, groups: gone })
     }
+
+    /// The fold, where no crystal has to write it: by `selective` if that is what is asked for and enough, else by
+    /// `window`.
+    pub fn make(&self, view: &View, plan: Plan, means: Means, output_cap: u64) -> Made {
+        let shrinks = match (self.strategy, plan.trigger) {
+            // Nobody knows how much would be enough.
+            (_, Trigger::TooLong) | (Strategy::Window | Strategy::Summary, _) => false,
+            (Strategy::Selective, Trigger::Turns | Trigger::Window) => {
+                plan.groups > view.shrunk() && plan.groups <= SHRUNK_GROUPS_MAX
+            }
+        };
+        if shrinks {
+            let made = Made::selective(view, plan, means);
+            if !self.overfull(view, made.estimate_after, output_cap) {
+                return made;
+            }
+        }
+        Made::window(view, plan, means)
+    }
 }
 
 /// How many of the last groups fit; at least one stays.
@@ -106,67 +143,6 @@ fn fitting(view: &View) -> usize {
     fits.count().max(1)
 }
 
-/// What an entity can do about turns that it does not see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Means {
-    /// It has the gate `loom`.
-    pub loom: bool,
-    /// Its variables are where they were.
-    pub variables: bool,
-}
-
-/// The text of the strategy `window`: what was done, without asking anyone.
-///
-/// `[Folded: turns 1-18] 18 turns are not shown. Gates: read x12 (2 failed), write x4. Last said: "..."`
-pub fn window_text(view: &View, plan: &Plan, means: Means) -> String {
-    let gone = &view.groups()[..plan.groups.min(view.groups().len())];
-    let mut deeds = view.folded().deeds.clone();
-    gone.iter().for_each(|group| Deed::add_all(&mut deeds, &group.deeds));
-    let said = gone.iter().rev().find_map(|group| group.said.as_deref()).or(view.folded().said.as_deref());
-    let intents = view.intents_before(plan.groups);
-    let turns = plan.to.saturating_sub(plan.from) + 1;
-    let are = if turns == 1 { "turn is" } else { "turns are" };
-    let mut text = format!("[Folded: turns {}-{}] {turns} {are} not shown.", plan.from, plan.to);
-    if !intents.is_empty() {
-        let omitted = intents.len().saturating_sub(FOLD_INTENTS_MAX);
-        let quoted: Vec<String> = intents[omitted..].iter().map(quoted).collect();
-        let omitted = if omitted > 0 { format!(" ({omitted} more before)") } else { String::new() };
-        text.push_str(&format!(" Earlier intents{omitted}: {}.", quoted.join(", ")));
-    }
-    if !deeds.is_empty() {
-        let deeds: Vec<String> = deeds.iter().map(told).collect();
-        text.push_str(&format!(" Gates: {}.", deeds.join(", ")));
-    }
-    if let Some(said) = said {
-        text.push_str(&format!(" Last said: {}", quote(said)));
-    }
-    if means.loom {
-        text.push_str(" Call loom to read them.");
-    }
-    if means.variables {
-        text.push_str(" Variables are unchanged.");
-    }
-    text
-}
-
-fn told(deed: &Deed) -> String {
-    match deed.failed {
-        0 => format!("{} x{}", deed.gate, deed.calls),
-        failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),
-    }
-}
-
-fn quoted(intent: &Content) -> String {
-    let text = intent.text();
-    let end = text.floor_char_boundary(INTENT_QUOTED_BYTES_MAX);
-    if end < text.len() { quote(&format!("{}...", &text[..end])) } else { quote(&text) }
-}
-
-/// In quotes and on one line.
-fn quote(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 /// A fold that is ready to be recorded. Once it is, [`View::fold`] takes it into the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Made {
@@ -175,7 +151,7 @@ pub struct Made {
     pub text: String,
     pub estimate_before: u64,
     pub estimate_after: u64,
-    /// The request that wrote it, where a crystal did.
+    /// The request that wrote it, where a crystal did, or failed to.
     pub attempt: Option<CallId>,
     /// What was asked for failed, and a window stands in for it.
     pub degraded: bool,
@@ -184,22 +160,34 @@ pub struct Made {
 impl Made {
     /// A fold with this text.
     pub fn new(view: &View, plan: Plan, strategy: Strategy, text: String) -> Self {
-        let mut folded = view.branch();
-        folded.fold(plan.to, &text);
         Self {
             plan,
             strategy,
-            text,
             estimate_before: view.estimate(),
-            estimate_after: folded.estimate(),
+            estimate_after: view.estimate_folded(strategy, plan.to, &text),
+            text,
             attempt: None,
             degraded: false,
         }
     }
 
     pub fn window(view: &View, plan: Plan, means: Means) -> Self {
-        let text = window_text(view, &plan, means);
-        Self::new(view, plan, Strategy::Window, text)
+        Self::new(view, plan, Strategy::Window, window_text(view, &plan, means))
+    }
+
+    /// What an earlier fold took out of the list stays out, and is told on; the rest stays, with short results.
+    pub fn selective(view: &View, plan: Plan, means: Means) -> Self {
+        Self::new(view, plan, Strategy::Selective, text::selective(view, &plan, means))
+    }
+
+    /// What a crystal wrote.
+    pub fn summary(view: &View, plan: Plan, means: Means, written: &str) -> Self {
+        Self::new(view, plan, Strategy::Summary, text::summary(view, &plan, means, written))
+    }
+
+    /// The window that stands in for what should have been written by `attempt`, if it came to one.
+    pub fn degraded(view: &View, plan: Plan, means: Means, attempt: Option<CallId>) -> Self {
+        Self { attempt, degraded: true, ..Self::window(view, plan, means) }
     }
 
     pub fn record(&self, fold_id: FoldId, entity_id: EntityId, bodies: &mut Vec<Body>) -> Result<Fold, Error> {
@@ -220,6 +208,6 @@ impl Made {
 
     /// Takes it into the list.
     pub fn apply(&self, view: &mut View) {
-        view.fold(self.plan.to, &self.text);
+        view.fold(self.strategy, self.plan.to, &self.text);
     }
 }

@@ -74,7 +74,7 @@ impl Runtime {
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
         let cast = begun(cantrip, entity, self.ids().next(now), about.clone());
-        let past = self.past_at(cantrip, &thread.entity, Some(at)).await?;
+        let past = self.past_at(cantrip, &thread.entity, Some(at), new.window).await?;
         Ok(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),

@@ -7,8 +7,26 @@ cantrip_canon::limits! {
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
     /// Intents that a fold repeats, the newest ones; of the rest it tells the number.
     FOLD_INTENTS_MAX: usize = 20, "intents";
+    /// What a fold repeats of a result that it shortens.
+    RESULT_STARTS_BYTES_MAX: usize = 80, "bytes";
+    /// Groups whose results are shortened and that still show; from so many on they are folded out of the list.
+    SHRUNK_GROUPS_MAX: usize = 256, "groups";
+    /// What a crystal may write of a fold.
+    SUMMARY_TOKENS_MAX: u32 = 2_000, "tokens";
+    /// Of its window, one part in so many, if that is less.
+    SUMMARY_SHARE_OF_WINDOW: u64 = 8, "parts";
+    /// What is kept for each of those tokens, should it write more after all.
+    SUMMARY_TOKEN_BYTES_MAX: usize = 6, "bytes";
+    /// What it reads at once where nobody knows its window.
+    SUMMARY_READ_TOKENS: u64 = 24_000, "tokens";
+    /// What it reads at once at least, however small its window is.
+    SUMMARY_READ_TOKENS_MIN: u64 = 500, "tokens";
     /// What is kept free in a window for the fold itself, unless a tenth of the window is more.
     FOLD_HEAD_ROOM_TOKENS: u64 = 2_500, "tokens";
+    /// The window that a spell may give its crystal.
+    WINDOW_TOKENS_MIN: u64 = 4_000, "tokens";
+    /// Bytes of a token that a spell may estimate with.
+    BYTES_PER_TOKEN_MAX: u32 = 16, "bytes";
     /// Text of a spell, and of each file it names.
     SPELL_BYTES_MAX: usize = 1 << 20, "bytes";
     /// Turns of a cast whose spell sets no limit.

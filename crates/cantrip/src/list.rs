@@ -33,24 +33,20 @@ use std::sync::Arc;
 
 use cantrip_canon::{CastId, Hash, TurnId};
 use cantrip_crystal::{List, Messages};
+use cantrip_loom::render::{self, Ended, FRESH, NUDGE};
 use cantrip_loom::{
     CastView, Closing, Content, Environment, FoldView, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
-    Utterance, render,
+    Utterance,
 };
 
-pub use folded::Folded;
+pub use folded::{Folded, Unshown};
 pub use frame::Frame;
 pub use group::{CloseFault, Deed};
 pub use measure::Measure;
 pub use pairing::{Pairing, Unpaired};
 
-use group::{Ended, Parts};
+use group::Parts;
 use tally::Tally;
-
-/// What is said after a text that did not end its cast.
-const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
-/// What a fork is told that begins without the variables of what it shares.
-const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
 /// A cast begins.
 #[derive(Debug, Clone, Copy)]
@@ -108,11 +104,17 @@ pub struct Group {
     pub said: Option<String>,
     /// What its messages are estimated at, without the ratio.
     pub tokens: f64,
+    /// Its results were shortened by a fold.
+    pub shrunk: bool,
     /// Which intent it works on.
     intent: usize,
     /// Where its messages begin and end; what was said between two groups stands between them.
     start: usize,
     end: usize,
+    /// How many messages behind its first are results.
+    results: usize,
+    /// What is told of each result that was shortened, by its place behind the first message.
+    shortened: Vec<(usize, String)>,
 }
 
 /// A place in the list that can be gone back to.
@@ -161,9 +163,13 @@ pub struct View {
     nudged: Option<Mark>,
     /// The groups that a fold took out of the list.
     folded: Folded,
+    /// Where the fold stands.
+    fold_at: Option<usize>,
     anchor: Option<Anchor>,
     /// Tokens counted by providers, and estimated by us for the same requests.
     counted: (f64, f64),
+    /// Messages that were ever hashed and measured.
+    taken: u64,
 }
 
 impl View {
@@ -181,8 +187,10 @@ impl View {
             nudge_due: false,
             nudged: None,
             folded: Folded::default(),
+            fold_at: None,
             anchor: None,
             counted: (0.0, 0.0),
+            taken: 0,
         };
         view.begin_list();
         view
@@ -215,7 +223,7 @@ impl View {
             }
             view.close(turn)?;
             for fold in folds.iter().filter(|fold| fold.fold.after == turn.id) {
-                view.fold(fold.fold.to, &fold.text);
+                view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
             }
         }
         Ok(view)
@@ -238,8 +246,10 @@ impl View {
             nudge_due: self.nudge_due,
             nudged: self.nudged.clone(),
             folded: self.folded.clone(),
+            fold_at: self.fold_at,
             anchor: self.anchor,
             counted: self.counted,
+            taken: self.taken,
         }
     }
 
@@ -354,13 +364,16 @@ impl View {
         let start = self.list.len();
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
-        for (at, message) in told.messages.into_iter().enumerate() {
+        // It said something and nothing answered it.
+        let silent = told.len() == 1;
+        let results = told.len() - 1;
+        for (at, message) in told.into_iter().enumerate() {
             self.push(Arc::new(message));
             if at == 0 {
                 self.counted_by(&parts, before);
             }
         }
-        self.nudge_due = told.silent;
+        self.nudge_due = silent;
         self.groups.push(Group {
             from: parts.from,
             to: parts.to,
@@ -368,9 +381,12 @@ impl View {
             deeds: parts.deeds(),
             said: parts.said(),
             tokens: self.tally.tokens - before,
+            shrunk: false,
             intent,
             start,
             end: self.list.len(),
+            results,
+            shortened: Vec::new(),
         });
     }
 
@@ -419,6 +435,7 @@ impl View {
     }
 
     fn push(&mut self, message: Arc<Message>) {
+        self.taken += 1;
         self.tally.take(&message, &self.frame.measure);
         self.list.push(message);
     }
@@ -431,6 +448,12 @@ impl View {
     /// How many bytes the messages have as canonical JSON.
     pub fn bytes(&self) -> u64 {
         self.tally.bytes
+    }
+
+    /// How many messages were hashed and measured so far: those that were added, and after each fold those that stayed.
+    /// What a turn costs is told by how fast this grows.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// How many messages there are, without those that the next request may add.
@@ -451,6 +474,16 @@ impl View {
         &self.groups
     }
 
+    /// How many of them no fold has touched.
+    pub fn unfolded(&self) -> usize {
+        self.groups.len() - self.shrunk()
+    }
+
+    /// How many of them have had their results shortened: the oldest.
+    pub fn shrunk(&self) -> usize {
+        self.groups.partition_point(|group| group.shrunk)
+    }
+
     /// How many tokens the next request will probably have: those of the last counted answer and an estimate of what
     /// came since; all of it estimated, and corrected by how far estimates were off so far, where none was counted.
     pub fn estimate(&self) -> u64 {
@@ -467,6 +500,13 @@ impl View {
         let (counted, estimated) = self.counted;
         if estimated > 0.0 { (counted / estimated).clamp(0.25, 4.0) } else { 1.0 }
     }
+}
+
+/// The running hash over these messages, as one over a list that they are.
+pub(crate) fn digest_of<'a>(messages: impl Iterator<Item = &'a Message>) -> Hash {
+    let mut tally = Tally::default();
+    messages.for_each(|message| tally.take(message, &Measure::default()));
+    tally.digest
 }
 
 fn copied(list: &List, length: usize) -> List {

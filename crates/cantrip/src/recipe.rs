@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cantrip_canon::{Currency, Hash, LoomId, Timestamp, stable_hash};
 use cantrip_circle::medium::Conversation;
 use cantrip_circle::{AnyGate, Builder as CircleBuilder, Circle, Delegates, Medium, MediumKind, SystemPrompt, Wards};
-use cantrip_crystal::{AnyCrystal, Choice, Crystal, Retry};
+use cantrip_crystal::{AnyCrystal, Choice, Crystal, Profile, ProfileRow, Retry};
 use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Held, Journal, Loom, Mode, Root};
 use serde_json::{Value, json};
 
@@ -82,11 +82,12 @@ struct Inner {
     circle: Circle,
     mediums: BTreeMap<MediumKind, Arc<dyn Medium>>,
     folding: Folding,
+    summarises: Option<AnyCrystal>,
     retry: Retry,
     park: bool,
-    mode: Mode,
-    forces_calls: bool,
-    measure: Measure,
+    /// The crystal is offered no tools, whatever its profile says.
+    fenced: bool,
+    profile: Profile,
     verifier: Option<AnyVerifier>,
     store: Option<AnyLoom>,
     record: Recorded,
@@ -174,6 +175,11 @@ impl Cantrip {
         &self.0.folding
     }
 
+    /// The crystal that writes folds: one of its own, or that of the entity.
+    pub fn summarises(&self) -> &AnyCrystal {
+        self.0.summarises.as_ref().unwrap_or(&self.0.crystal)
+    }
+
     pub fn retry(&self) -> &Retry {
         &self.0.retry
     }
@@ -185,11 +191,22 @@ impl Cantrip {
 
     /// Whether the crystal is offered tools, or reads and writes fenced text.
     pub fn mode(&self) -> Mode {
-        self.0.mode
+        if self.0.fenced || !self.0.profile.tools { Mode::Fenced } else { Mode::Tool }
     }
 
+    /// What is known of the crystal.
+    pub fn profile(&self) -> &Profile {
+        &self.0.profile
+    }
+
+    /// How the crystal's tokens are estimated, and its window.
     pub fn measure(&self) -> Measure {
-        self.0.measure
+        Measure::of(&self.0.profile)
+    }
+
+    /// Tokens of one answer: what the call asks for, as far as the crystal gives it.
+    pub fn output_tokens(&self) -> u32 {
+        self.0.profile.output_tokens(self.0.call.output_tokens())
     }
 
     pub fn verifier(&self) -> Option<&AnyVerifier> {
@@ -205,8 +222,8 @@ impl Cantrip {
     pub fn choice(&self) -> Choice {
         let forced = self.0.circle.medium().is_code()
             && self.requires_done_tool()
-            && self.0.forces_calls
-            && self.0.mode == Mode::Tool;
+            && self.0.profile.forces_calls
+            && self.mode() == Mode::Tool;
         self.0.call.choice().unwrap_or(if forced { Choice::Required } else { Choice::Auto })
     }
 
@@ -224,12 +241,12 @@ impl Cantrip {
     /// What stands before everything else in its list. `capabilities` are the circle in words; they are shown in fenced
     /// mode alone.
     pub fn frame(&self, capabilities: Option<String>) -> Frame {
-        let capabilities = match self.0.mode {
+        let capabilities = match self.mode() {
             Mode::Tool => None,
             Mode::Fenced => capabilities,
         };
         let frame = Frame::of(&self.0.record, self.0.circle.medium().as_str());
-        Frame { capabilities, measure: self.0.measure, ..frame }
+        Frame { capabilities, measure: self.measure(), ..frame }
     }
 
     /// The cantrip of a child: its own circle, carved from this one's; its crystal by name; what it is told first. It
@@ -240,10 +257,14 @@ impl Cantrip {
             SystemPrompt::Given(prompt) => self.0.call.prompted(Some(prompt.clone())),
             SystemPrompt::None => self.0.call.prompted(None),
         };
-        let crystal = crystal.and_then(|name| self.crystal_named(name)).unwrap_or(&self.0.crystal).clone();
+        let (crystal, profile) = match crystal.and_then(|name| self.0.crystals.get(name)) {
+            Some(crystal) => (crystal.clone(), crystal.profile()),
+            None => (self.0.crystal.clone(), self.0.profile),
+        };
         let (record, hash) = recorded(&call, &circle, crystal.name())?;
         let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        Ok(Self(Arc::new(Inner { name, crystal, call, circle, verifier: None, record, hash, ..Inner::clone(&self.0) })))
+        let inner = Inner::clone(&self.0);
+        Ok(Self(Arc::new(Inner { name, crystal, profile, call, circle, verifier: None, record, hash, ..inner })))
     }
 
     /// The same cantrip with another crystal, for a fork that names one: another id, the same call and circle.
@@ -251,7 +272,8 @@ impl Cantrip {
         let crystal = AnyCrystal::new(crystal);
         let (record, hash) = recorded(&self.0.call, &self.0.circle, crystal.name())?;
         let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        Ok(Self(Arc::new(Inner { name, crystal, record, hash, ..Inner::clone(&self.0) })))
+        let profile = crystal.profile();
+        Ok(Self(Arc::new(Inner { name, crystal, profile, record, hash, ..Inner::clone(&self.0) })))
     }
 }
 
@@ -298,9 +320,9 @@ pub struct Builder {
     retry: Retry,
     runs_end: bool,
     fenced: bool,
-    forces_calls: bool,
+    summarises: Option<AnyCrystal>,
+    profile: ProfileRow,
     price: Option<Price>,
-    measure: Measure,
     verifier: Option<AnyVerifier>,
     store: Option<AnyLoom>,
 }
@@ -383,8 +405,16 @@ impl Builder {
         self
     }
 
+    /// When and how its lists are folded.
     pub fn folding(mut self, folding: Folding) -> Self {
         self.folding = folding;
+        self
+    }
+
+    /// The crystal that writes folds by [`Strategy::Summary`](cantrip_loom::Strategy::Summary); without one the entity's
+    /// own does.
+    pub fn folding_crystal(mut self, crystal: impl Crystal + 'static) -> Self {
+        self.summarises = Some(AnyCrystal::new(crystal));
         self
     }
 
@@ -405,21 +435,15 @@ impl Builder {
         self
     }
 
-    /// The crystal's provider can be made to call something.
-    pub fn forces_calls(mut self, forces: bool) -> Self {
-        self.forces_calls = forces;
+    /// What is known of the crystal better than its own profile has it: its window, say.
+    pub fn profile(mut self, row: ProfileRow) -> Self {
+        self.profile = row;
         self
     }
 
     /// What is known of the crystal's price, where its name does not say it.
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
-        self
-    }
-
-    /// How the crystal's tokens are estimated, and its window.
-    pub fn measure(mut self, measure: Measure) -> Self {
-        self.measure = measure;
         self
     }
 
@@ -482,6 +506,7 @@ impl Builder {
             return Err(Faults::new(faults));
         }
         let (record, hash) = recorded(&self.call, &circle, crystal.name())?;
+        let profile = crystal.profile().with(&self.profile);
         Ok(Cantrip(Arc::new(Inner {
             name: self.name,
             crystal,
@@ -490,11 +515,11 @@ impl Builder {
             circle,
             mediums: self.mediums,
             folding: self.folding,
+            summarises: self.summarises,
             retry: self.retry,
             park: !self.runs_end,
-            mode: if self.fenced { Mode::Fenced } else { Mode::Tool },
-            forces_calls: self.forces_calls,
-            measure: self.measure,
+            fenced: self.fenced,
+            profile,
             verifier: self.verifier,
             store: self.store,
             record,

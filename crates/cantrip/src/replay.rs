@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_canon::{Hash, RunId, TurnId};
+use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::medium::Isolation;
 use cantrip_crystal::Answer;
 use cantrip_loom::{
-    Caller, Closing, Event, GateRecord, Journal, Loom, Output, Record, Seq, Settlement, Thread, TruncationReason, Turn,
-    Usage, render,
+    Caller, Closing, Event, FoldView, GateRecord, Journal, Loom, Output, Record, Seq, Settlement, Thread,
+    TruncationReason, Turn, Usage, render,
 };
 use cantrip_reply::{Call, Guarded, Reply, Trace, codes};
 use futures_util::TryStreamExt;
@@ -134,7 +134,14 @@ impl Runtime {
         let thread = self.loom().thread(leaf).await?;
         let digests = self.digests(&thread).await?;
         let (seed, context) = self.individual(&thread.entity).await?;
-        let mut again = Again { runtime: self, cantrip, trace, digests, seed, context, environs: Environs::default() };
+        let sequences: HashMap<TurnId, u64> = thread.turns.iter().map(|turn| (turn.id, turn.sequence)).collect();
+        let mut folds: HashMap<u64, Vec<FoldView>> = HashMap::new();
+        for fold in &thread.folds {
+            let follows = sequences.get(&fold.fold.after).copied().unwrap_or(0);
+            folds.entry(follows).or_default().push(fold.clone());
+        }
+        let environs = Environs::default();
+        let mut again = Again { runtime: self, cantrip, trace, digests, folds, seed, context, environs };
         let own = render::own_turns(&thread);
         let calls = own.iter().map(|turn| turn.gate_calls.len() as u64).sum();
         match again.thread(&thread, own).await {
@@ -173,6 +180,8 @@ struct Again<'a> {
     cantrip: &'a Cantrip,
     trace: Trace,
     digests: HashMap<TurnId, Hash>,
+    /// By the sequence of the turn they follow.
+    folds: HashMap<u64, Vec<FoldView>>,
     seed: u64,
     context: Option<Arc<Value>>,
     environs: Environs,
@@ -180,7 +189,7 @@ struct Again<'a> {
 
 impl Again<'_> {
     async fn thread(&mut self, thread: &Thread, own: &[Turn]) -> Result<(), Halt> {
-        let mut past = nothing_yet(self.cantrip);
+        let mut past = nothing_yet(self.cantrip, thread.entity.entity.window);
         past.parent = own.first().and_then(|turn| turn.parent_id);
         let mut rest = groups(own);
         while let Some(first) = rest.first().and_then(|group| group.first()) {
@@ -230,7 +239,10 @@ impl Again<'_> {
         if facts.environment == Some(cantrip_loom::Environment::Fresh) {
             self.environs = Environs::default();
         }
-        let mut machine = Machine::new(facts, past);
+        // What follows its last turn is for the cast after it.
+        let last = groups.last().and_then(|group| group.last()).map_or(0, |turn| turn.sequence);
+        let folds = (past.sequence..last).filter_map(|turn| self.folds.remove_entry(&turn)).collect();
+        let mut machine = Machine::new(facts, past).folding_as(folds);
         for (at, group) in groups.iter().enumerate() {
             self.group(&mut machine, group, at + 1 == groups.len()).await?;
         }
@@ -272,19 +284,9 @@ impl Again<'_> {
                     }
                     Happened::Worked(worked)
                 }
-                Effect::Spawn(spawning) => Happened::Grown(
-                    spawning
-                        .children
-                        .iter()
-                        .map(|child| Grown {
-                            entity: child.entity,
-                            reply: codes::TERMINATED.any().into(),
-                            answer: Ok(Value::Null),
-                            touched: Default::default(),
-                            tokens: 0,
-                        })
-                        .collect(),
-                ),
+                Effect::Spawn(spawning) => {
+                    Happened::Grown(spawning.children.iter().map(|child| replay.grown(child.entity)).collect())
+                }
                 Effect::RunProgram(starting) => match replay.rolled_back() {
                     Some(output) => Happened::Ran(output.clone()),
                     None => {
@@ -309,7 +311,8 @@ impl Again<'_> {
                     }
                     continue;
                 }
-                Effect::Sleep(_) | Effect::Park(_) | Effect::Finish => {
+                // It folds as recorded, and never asks for one.
+                Effect::Summarise(_) | Effect::Sleep(_) | Effect::Park(_) | Effect::Finish => {
                     return Err(replay.differs(None, DivergenceKind::End, json!("a further turn"), json!("the end")));
                 }
             };
@@ -392,6 +395,22 @@ impl Group<'_> {
             Some(record) if record.gate == gate => Ok(record),
             Some(record) => Err(self.differs(Some(number), DivergenceKind::Call, json!(record.gate), json!(gate))),
             None => Err(self.differs(Some(number), DivergenceKind::Call, Value::Null, json!(gate))),
+        }
+    }
+
+    /// How a child of the group ended; what it answered is in the record of its call.
+    fn grown(&self, entity: EntityId) -> Grown {
+        let mut children = self.settled().flat_map(|record| match &record.settlement {
+            Settlement::Settled(settled) => settled.children.as_slice(),
+            Settlement::Delegated => &[],
+        });
+        let child = children.find(|child| child.entity_id == entity);
+        Grown {
+            entity,
+            reply: child.map_or_else(|| codes::TERMINATED.any().into(), |child| child.reply.clone()),
+            answer: child.and_then(|child| child.reason).map_or(Ok(Value::Null), |reason| Err((reason, None))),
+            touched: Default::default(),
+            tokens: 0,
         }
     }
 
@@ -484,6 +503,7 @@ fn answered(number: u32, record: &GateRecord) -> Worked {
         number,
         reply: settled.reply.clone(),
         result: settled.result.clone(),
+        data: settled.data.clone(),
         duration_ms: settled.duration_ms,
         changes: settled.changes.clone(),
         bodies: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, Hash, RunId, Timestamp, TurnId};
+use cantrip_canon::{CastId, EntityId, FoldId, Hash, RunId, Timestamp, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_loom::{
     BodyRef, Caller, Closing, EntityView, Epoch, Error, Event, Intent, Journal, Loom, Origin, Outcome, Record,
@@ -136,7 +136,7 @@ impl Runtime {
             Some(parent) => parent,
             None => made.leaf.or(branched(&made)),
         };
-        let past = self.past_at(cantrip, &made, before).await?;
+        let past = self.past_at(cantrip, &made, before, made.entity.window).await?;
         let intent = self.loom().cast(cast.cast_id).await?.intent;
         let (seed, context) = self.individual(&made).await?;
         let environment = match (&made.entity.origin, made.casts.first() == Some(&cast.cast_id)) {
@@ -190,19 +190,20 @@ impl Runtime {
         Ok(loaded)
     }
 
-    /// Where an entity stands behind turn `at`: none is before its first.
+    /// Where an entity stands behind turn `at`, in this window: none is before its first.
     pub(crate) async fn past_at(
         &self,
         cantrip: &Cantrip,
         made: &EntityView,
         at: Option<TurnId>,
+        window: Option<u64>,
     ) -> Result<Past, Unable> {
         let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
         let Some(at) = at else {
-            return Ok(Past { touched: labels, ..nothing_yet(cantrip) });
+            return Ok(Past { touched: labels, ..nothing_yet(cantrip, window) });
         };
         let thread = self.loom().thread(at).await?;
-        let view = View::of(frame(cantrip), &thread).map_err(|_| Error::Incoherent {
+        let view = View::of(frame(cantrip, window), &thread).map_err(|_| Error::Incoherent {
             run: made.run_id,
             kind: "turn".to_owned(),
             fault: "its path cannot be told as a list",
@@ -227,7 +228,7 @@ impl Runtime {
     pub(crate) async fn taken_up(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Unable> {
         let made = self.loom().entity(id).await?;
         belongs(cantrip, &made)?;
-        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made))).await?;
+        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
         let (seed, context) = self.individual(&made).await?;
         let kept = Kept { past, environs: Environs::default() };
         Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
@@ -269,13 +270,14 @@ fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
     let mut logs: HashMap<EntityId, Log> = HashMap::new();
     let mut casts: HashMap<CastId, EntityId> = HashMap::new();
     let mut turns: HashMap<TurnId, EntityId> = HashMap::new();
+    let mut folds: HashMap<FoldId, EntityId> = HashMap::new();
     let mut last: HashMap<EntityId, (Timestamp, Epoch, bool)> = HashMap::new();
     for record in records {
         let event = record.event()?;
         let of_turn = |turn: &TurnId| turns.get(turn).copied();
         let of_call = |caller: Caller| match caller {
             Caller::Turn(turn) => turns.get(&turn).copied(),
-            Caller::Fold(_) => None,
+            Caller::Fold(fold) => folds.get(&fold).copied(),
         };
         let entity = match &event {
             Event::Root(_) | Event::Failed(_) => None,
@@ -321,9 +323,10 @@ fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
                 log.cast = Some(cast.clone());
             }
             Event::Attempt(attempt) => {
-                if let Caller::Turn(turn) = attempt.call_id.caller() {
-                    turns.insert(turn, entity);
-                }
+                match attempt.call_id.caller() {
+                    Caller::Turn(turn) => turns.insert(turn, entity),
+                    Caller::Fold(fold) => folds.insert(fold, entity),
+                };
             }
             Event::Opened(opened) => {
                 turns.insert(opened.turn_id, entity);
@@ -362,7 +365,8 @@ fn named(event: &Event) -> Vec<BodyRef> {
         }
         Event::Settled(settled) => {
             let asked = settled.asked.as_ref().and_then(|asked| asked.args.reference());
-            settled.result.reference().into_iter().chain(asked).collect()
+            let data = settled.data.as_ref().and_then(|data| data.reference());
+            settled.result.reference().into_iter().chain(asked).chain(data).collect()
         }
         Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
         Event::Fold(fold) => fold.text.reference().into_iter().collect(),

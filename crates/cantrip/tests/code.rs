@@ -179,6 +179,58 @@ async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end(
 }
 
 #[tokio::test]
+async fn a_failed_element_of_a_batch_is_a_gate_error_live_forked_and_replayed() {
+    let runtime = memory();
+    let look = "done(all.map(one => one instanceof GateError ? [one.message.startsWith('child ent_'), one.type, \
+                one.code, one.retry, {...one.data, entity: one.message.includes(one.data.entity)}, \
+                one instanceof Error] : one))";
+    let crystal = script([
+        Response::code("var all = call_agent_batch(['x', 'y', 'z']); all.length"),
+        Response::code("done('X')"),
+        Response::error(400, "no"),
+        // An answer that looks like an error is an answer.
+        Response::code("done({error: {type: 'E', code: 'MCP-EXEC-E-004', message: 'child of mine'}})"),
+        Response::code(look),
+        Response::code(look),
+    ]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let failed = codes::CHILD_FAILED.any();
+    let (kind, code) = (failed.reply_type().as_str(), failed.as_str());
+    let rejected = codes::CRYSTAL_REJECTED.any().as_str();
+    let data = json!({"entity": true, "reason": "crystal_error", "child": {"type": "E", "code": rejected}});
+    let wanted = json!(["X", [true, kind, code, failed.advice().unwrap(), data, true],
+        {"error": {"type": "E", "code": "MCP-EXEC-E-004", "message": "child of mine"}}]);
+    assert_eq!(cast.answer(), Some(&wanted), "{:?}", cast.reply());
+    let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
+    assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    let thread = runtime.loom().thread(leaf).await.unwrap();
+    let fork = runtime.fork(&cantrip, thread.turns[1].id, Forking::on("look again")).await;
+    assert_eq!(fork.answer(), Some(&wanted), "{:?}", fork.reply());
+}
+
+#[tokio::test]
+async fn an_error_that_code_catches_has_its_data_also_in_a_second_run() {
+    let runtime = memory();
+    let crystal = script([
+        Response::code("var caught; try { call_agent('x') } catch (e) { caught = e } caught.data.child.code"),
+        Response::error(400, "no"),
+        Response::code("done({...caught.data, entity: caught.message.includes(caught.data.entity)})"),
+        Response::code("done([caught.data.child.code, caught.stack.includes('turn-1.js:1')])"),
+    ]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let rejected = codes::CRYSTAL_REJECTED.any().as_str();
+    let data = json!({"entity": true, "reason": "crystal_error", "child": {"type": "E", "code": rejected}});
+    assert_eq!(cast.answer(), Some(&data), "{:?}", cast.reply());
+    let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
+    assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    let thread = runtime.loom().thread(leaf).await.unwrap();
+    let fork = runtime.fork(&cantrip, thread.turns[1].id, Forking::on("look again")).await;
+    assert_eq!(fork.answer(), Some(&json!([rejected, true])), "{:?}", fork.reply());
+}
+
+#[tokio::test]
 async fn a_replay_with_another_circle_names_the_first_difference() {
     let (runtime, count) = (memory(), Count::default());
     let programs = || script([Response::code("var x = count(1)"), Response::code("done(x)")]);

@@ -19,8 +19,9 @@ fn read(n: u64) -> Says {
 fn fold_if_due(woven: &mut Woven, folding: Folding, output_cap: u64) -> Option<Made> {
     let trigger = folding.trigger(&woven.live, output_cap)?;
     let plan = folding.plan(&woven.live, trigger)?;
-    let made = Made::window(&woven.live, plan, Means::default());
-    woven.folded(made.plan.to, &made.text);
+    let made = folding.make(&woven.live, plan, Means::default(), output_cap);
+    woven.folded_by(made.strategy, made.plan.to, &made.text);
+    assert_eq!(woven.live.estimate(), made.estimate_after, "what was foreseen is what is there");
     Some(made)
 }
 

@@ -5,7 +5,7 @@ mod woven;
 use std::collections::HashMap;
 
 use cantrip::list::{Frame, Pairing, View};
-use cantrip_loom::{Closing, Environment, Message, ProgramError, ProviderParts, TruncationReason};
+use cantrip_loom::{Closing, Environment, Message, ProgramError, ProviderParts, TruncationReason, render};
 use cantrip_reply::{codes, testing};
 use proptest::prelude::*;
 use serde_json::json;
@@ -402,6 +402,9 @@ enum Move {
     Text(bool),
     Calls(u8, bool),
     Seal(u8),
+    /// A program that delegates this often on its way.
+    Program(u8),
+    Fork(bool),
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -411,6 +414,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         any::<bool>().prop_map(Move::Text),
         (1_u8..4, any::<bool>()).prop_map(|(calls, ends)| Move::Calls(calls, ends)),
         (1_u8..3).prop_map(Move::Seal),
+        (0_u8..3).prop_map(Move::Program),
+        any::<bool>().prop_map(Move::Fork),
     ];
     proptest::collection::vec(one, 1..24)
 }
@@ -441,6 +446,21 @@ fn act(woven: &mut Woven, step: &Move) {
             }
             woven.turn(Says::continued().record(settled("c1", "call_agent", json!("A"))));
         }
+        Move::Program(delegations) => {
+            let mut turn = Says::calls(&[("p1", "javascript", json!({"code": "go()"}))]);
+            for n in 0..*delegations {
+                let so_far = turn.output(output(Some("p1"), &[&format!("line {n}")], None));
+                woven.turn(so_far.record(delegated("p1", "call_agent")).sealed());
+                turn = Says::continued().record(settled("p1", "call_agent", json!("A")));
+            }
+            woven.turn(turn.output(output(Some("p1"), &[], Some("7"))));
+        }
+        Move::Fork(_) if woven.turns.is_empty() => {}
+        Move::Fork(fresh) => {
+            woven.fork(if *fresh { Environment::Fresh } else { Environment::Replay });
+            woven.cast("another way");
+            woven.turn(Says::text("I take it."));
+        }
     }
 }
 
@@ -453,7 +473,7 @@ proptest! {
         woven.cast("the first intent");
         let mut before = String::new();
         for step in &steps {
-            let begins = matches!(step, Move::Cast(_) | Move::GoOn);
+            let begins = matches!(step, Move::Cast(_) | Move::GoOn | Move::Fork(_));
             act(&mut woven, step);
             let list = woven.list();
             // What a cast without a turn has said is gone when the next one begins.
@@ -462,6 +482,23 @@ proptest! {
             }
             before = list;
         }
+    }
+
+    #[test]
+    fn what_is_exported_to_train_on_is_what_the_crystal_was_sent(steps in moves(), code in any::<bool>()) {
+        let medium = if code { "javascript" } else { "conversation" };
+        let mut woven = Woven::new(Frame::new("scripted/test", medium).prompted("You count."));
+        woven.cast("the first intent");
+        for step in &steps {
+            act(&mut woven, step);
+        }
+        prop_assume!(woven.turns.last().is_some_and(|turn| Some(turn.cast_id) == woven.last_cast()));
+        let told = render::messages(&woven.thread(), Some("You count."));
+        let told: Vec<String> = told.iter().map(|(message, _)| woven::text(message)).collect();
+        let told = told.join("\n");
+        let sent = woven.list();
+        // A text that the next request would answer has no answer yet.
+        prop_assert!(sent == told || sent == format!("{told}\nuser: {}", render::NUDGE), "{sent}\n---\n{told}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use cantrip::{Call, Cantrip, loom_named};
 use cantrip_canon::Currency;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::{Circle, CircleFault, MediumKind, SystemPrompt};
-use cantrip_crystal::{Choice, Response, Script, Scripted};
+use cantrip_crystal::{Choice, ProfileRow, Response, Script, Scripted};
 use cantrip_loom::Mode;
 use cantrip_reply::{codes, testing};
 use serde_json::json;
@@ -177,14 +177,15 @@ fn capabilities_are_text_only_where_no_tools_are_offered() {
 fn a_call_is_demanded_in_code_where_it_can_be_and_done_is_required() {
     let code = || sound().medium(MediumKind::Javascript);
     let done = || Call::new().require_done_tool();
+    let forcing = || ProfileRow { forces_calls: Some(true), ..ProfileRow::default() };
     for (builder, wanted) in [
         (sound(), Choice::Auto),
-        (sound().call(done()).forces_calls(true), Choice::Auto),
+        (sound().call(done()).profile(forcing()), Choice::Auto),
         (code().call(done()), Choice::Auto),
-        (code().forces_calls(true), Choice::Auto),
-        (code().call(done()).forces_calls(true), Choice::Required),
-        (code().call(done()).forces_calls(true).fenced(true), Choice::Auto),
-        (code().call(done().tool_choice(Choice::None)).forces_calls(true), Choice::None),
+        (code().profile(forcing()), Choice::Auto),
+        (code().call(done()).profile(forcing()), Choice::Required),
+        (code().call(done()).profile(forcing()).fenced(true), Choice::Auto),
+        (code().call(done().tool_choice(Choice::None)).profile(forcing()), Choice::None),
         (sound().call(Call::new().tool_choice(Choice::Required)), Choice::Required),
     ] {
         assert_eq!(builder.build().expect("sound").choice(), wanted);

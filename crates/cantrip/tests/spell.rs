@@ -116,13 +116,12 @@ fn what_is_no_toml_is_told_with_its_place() {
 #[test]
 fn what_is_not_built_yet_is_refused_in_plain_words() {
     for (line, text) in [
+        (2, "medium = 'python'"),
         (2, "medium = 'shell'"),
         (2, "medium = 'browser'"),
         (2, "medium = 'human'"),
         (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']"),
         (3, "[gates.api]\nurl = 'https://example.com'"),
-        (3, "[folding]\nstrategy = 'summary'"),
-        (3, "[folding]\nstrategy = 'selective'"),
     ] {
         let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
         assert_eq!(found.len(), 1, "{found:?}");
@@ -144,6 +143,43 @@ fn a_crystal_is_named_as_everywhere() {
     let program = issues("crystal = 'program/plan.js'\n");
     assert!(program[0].contains("medium = \"javascript\""), "{program:?}");
     assert_eq!(sound("crystal = 'program/plan.js'\nmedium = 'javascript'\n").medium, MediumKind::Javascript);
+}
+
+#[test]
+fn a_spell_says_how_it_folds_and_what_it_knows_of_its_crystal() {
+    let files = folder(&[("s.yaml", SCRIPT), ("notes.yaml", SCRIPT)]);
+    let text = "[crystal]\nmodel = 'scripted/s.yaml'\nwindow = 8000\noutput_tokens = 1000\ntools = true\n\
+                bytes_per_token = 4\n[folding]\nstrategy = 'summary'\ntrigger_after_turns = 20\nwindow_share = 0.5\n\
+                crystal = 'scripted/notes.yaml'\n";
+    let spell = Spell::read(text, "test.toml", files.path()).expect("sound");
+    let cantrip = spell.build(&surroundings()).expect("sound");
+    let folding = cantrip.folding();
+    assert_eq!((folding.strategy, folding.trigger_after_turns), (cantrip_loom::Strategy::Summary, Some(20)));
+    assert_eq!((cantrip.summarises().name(), cantrip.crystal().name()), ("scripted/notes.yaml", "scripted/s.yaml"));
+    let measure = cantrip.measure();
+    assert_eq!((measure.window, measure.bytes_per_token, cantrip.output_tokens()), (Some(8_000), 4.0, 1_000));
+    assert_eq!(sound(&spell.resolved_toml()).resolved(), spell.resolved());
+
+    for (text, told) in [
+        ("[folding]\nstrategy = 'sumary'", "folding.strategy: line 3: no strategy is called so; did you mean summary?"),
+        ("[folding]\ncrystal = 'scripted/a.yaml'", "folding.crystal: line 3: only folding by summary asks a crystal"),
+        ("[folding]\nstrategy = 'summary'\ncrystal = 'nobody'", "folding.crystal: line 4: "),
+        ("[folding]\nturns = 3", "folding.turns: line 3: "),
+        ("[folding]\ntrigger_after_turns = 1", "folding: line 2: folding after 1 turns keeps nothing"),
+        ("[folding]\nwindow_share = 1.5", "folding: line 2: window_share 1.5 is not between 0 and 1"),
+    ] {
+        let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
+        assert!(found.len() == 1 && found[0].starts_with(told), "{found:?}");
+    }
+    for (key, told) in [
+        ("window = 3999", "crystal.window: line 3: a window of less than 4000 tokens"),
+        ("output_tokens = 0", "crystal.output_tokens: line 3: "),
+        ("bytes_per_token = 0.2", "crystal.bytes_per_token: line 3: "),
+        ("windw = 8000", "crystal.windw: line 3: "),
+    ] {
+        let found = issues(&format!("[crystal]\nmodel = 'scripted/a.yaml'\n{key}\n"));
+        assert!(found.len() == 1 && found[0].starts_with(told), "{found:?}");
+    }
 }
 
 fn gate_names(spell: &Spell) -> Vec<&str> {
@@ -425,6 +461,8 @@ fn the_schema_for_editors_agrees_with_the_reader() {
         "crystal = 'scripted/a.yaml'\n[wards]\nmax_turn = 1",
         "crystal = 'scripted/a.yaml'\n[folding]\ntrigger_after_turns = 1",
         "crystal = 'scripted/a.yaml'\n[retry]\nmax = 1",
+        "[crystal]\nmodel = 'scripted/a.yaml'\nwindow = 100",
+        "[crystal]\nmodel = 'scripted/a.yaml'\nwndow = 8000",
         "crystal = 'scripted/a.yaml'\npark = 1",
     ] {
         let written: Value = toml::from_str::<toml::Table>(wrong).map(|table| json!(table)).expect("TOML");

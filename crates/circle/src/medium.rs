@@ -9,13 +9,12 @@
 use std::fmt;
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use cantrip_canon::Timestamp;
 use cantrip_loom::{GateCall, Mode, Output, render};
 use cantrip_reply::{Refusal, Thrown};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::arguments;
 use crate::{Circle, Definition, Label, Labels};
@@ -117,6 +116,57 @@ pub struct Isolation {
 ///
 /// One value serves every entity of a process; what an entity changes is in its [`Sandbox`]. Nothing here executes a
 /// gate.
+///
+/// It has four duties: it presents, executes, observes and isolates. How an output reads is the same for all unless a
+/// medium says otherwise; the others it says itself.
+///
+/// ```
+/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::{Circle, MediumKind};
+/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_reply::Refusal;
+///
+/// struct Quiet;
+///
+/// impl Medium for Quiet {
+///     fn kind(&self) -> MediumKind {
+///         MediumKind::Human
+///     }
+///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///         Presentation { tools: Vec::new(), text: None }
+///     }
+///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+///         Taken::Gate(call.args.clone())
+///     }
+///     fn isolate(&self, _: &Circle, _: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+///         Ok(None)
+///     }
+/// }
+/// ```
+///
+/// Who leaves a duty out has no medium:
+///
+/// ```compile_fail,E0046
+/// use cantrip_circle::medium::{Isolation, Medium, Presentation, Sandbox, Taken};
+/// use cantrip_circle::{Circle, MediumKind};
+/// use cantrip_loom::{GateCall, Mode};
+/// use cantrip_reply::Refusal;
+///
+/// struct Quiet;
+///
+/// impl Medium for Quiet {
+///     fn kind(&self) -> MediumKind {
+///         MediumKind::Human
+///     }
+///     fn present(&self, _: &Circle, _: Mode) -> Presentation {
+///         Presentation { tools: Vec::new(), text: None }
+///     }
+///     fn take(&self, _: &Circle, call: &GateCall) -> Taken {
+///         Taken::Gate(call.args.clone())
+///     }
+///     // It does not isolate.
+/// }
+/// ```
 pub trait Medium: Send + Sync + 'static {
     fn kind(&self) -> MediumKind;
 
@@ -133,18 +183,6 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
     fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
-
-    /// A sandbox as a [`Sandbox::snapshot`] of the same entity has it; none if it cannot be read here, by this version.
-    /// Only what this process may trust is handed in: the bytes become a heap.
-    fn restore<'a>(
-        &'a self,
-        circle: &'a Circle,
-        isolation: Isolation,
-        snapshot: Arc<[u8]>,
-    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
-        let _ = (circle, isolation, snapshot);
-        Box::pin(std::future::ready(None))
-    }
 }
 
 /// A future that may be sent, of something that lives as long as it must.
@@ -158,11 +196,6 @@ pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Sandbox: Send + fmt::Debug {
     /// Runs a program until it calls a gate or ends.
     fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>>;
-
-    /// Everything a program can find in it, as bytes; none where programs have to be run again instead.
-    fn snapshot(&mut self) -> Running<'_, Option<Arc<[u8]>>> {
-        Box::pin(std::future::ready(None))
-    }
 }
 
 /// A program that waits for the answer to a call.
@@ -212,10 +245,28 @@ pub struct ProgramCall {
 pub enum Answer {
     /// It returns this.
     Value(Value),
+    /// It returns a list in which some places hold an error instead of a value: the answer of a batch. A medium whose
+    /// language has no errors that are values shows them as [`Answer::plain`] does.
+    List(Vec<Result<Value, Thrown>>),
     /// It throws this.
     Throw(Thrown),
     /// The program stops where it stands: `done` was accepted, or a fork leaves it here. Nothing can catch that.
     Stop,
+}
+
+impl Answer {
+    /// With every error in a list as the value `{"error": {type, code, message}}`, which is how records have it.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        match self {
+            Self::List(places) => Self::Value(places.into_iter().map(|place| place.unwrap_or_else(plain)).collect()),
+            Self::Value(_) | Self::Throw(_) | Self::Stop => self,
+        }
+    }
+}
+
+fn plain(error: Thrown) -> Value {
+    json!({"error": {"type": error.reply_type, "code": error.code, "message": error.message}})
 }
 
 /// The sandbox cannot go on, through no fault of the program.
@@ -227,9 +278,6 @@ pub enum Lost {
     /// It stopped; it can be rebuilt from the loom.
     #[error("the sandbox stopped")]
     Stopped,
-    /// What it lived in is gone, and it had no part in that: rebuilt, it can be asked the same again.
-    #[error("the sandbox is gone")]
-    Gone,
 }
 
 /// Gates as tools: the medium without a sandbox.

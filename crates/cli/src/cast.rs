@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use crate::present::Present;
 use crate::store::{self, Store};
 use crate::watch;
-use crate::worker;
 
 /// Cast a spell on an intent and wait for its answer.
 ///
@@ -99,7 +98,7 @@ impl Cast {
         let store = store::open(self.store.as_deref(), &here)?;
         let around = Surroundings {
             crystals: Some(Arc::new(endpoint)),
-            mediums: mediums(&spell)?,
+            mediums: mediums(spell.medium)?,
             store: Some(store.loom.clone()),
             ..Surroundings::default()
         };
@@ -208,22 +207,19 @@ fn find(named: &str) -> Result<PathBuf, Refusal> {
     Err(codes::not_found("spell", named).data(json!({"hint": hint})).into())
 }
 
-/// What serves this spell and its children; a conversation is always there.
-fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
-    let mut served: Vec<Arc<dyn Medium>> = Vec::new();
-    for kind in spell.mediums() {
-        match kind {
-            MediumKind::Javascript => {
-                let medium = Javascript::start(Options::default())
-                    .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
-                served.push(Arc::new(medium));
-            }
-            MediumKind::Python => served.push(Arc::new(worker::python()?)),
-            // The spell's own build says which of these are not there yet.
-            MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => {}
+/// The mediums that this spell and its children may need; a conversation is always there.
+fn mediums(of: MediumKind) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
+    match of {
+        MediumKind::Javascript => {
+            let medium = Javascript::start(Options::default())
+                .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
+            Ok(vec![Arc::new(medium)])
+        }
+        // The spell's own build says which of these are not there yet.
+        MediumKind::Conversation | MediumKind::Python | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => {
+            Ok(Vec::new())
         }
     }
-    Ok(served)
 }
 
 /// Crystals that are neither scripts nor programs.

@@ -32,6 +32,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("loom", cantrip_loom::limits::ALL),
     ("crystal", cantrip_crystal::limits::ALL),
     ("circle", cantrip_circle::limits::ALL),
+    ("store", cantrip_store::limits::ALL),
     ("cantrip", cantrip::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("cli", ALL),

@@ -15,22 +15,16 @@ mod store;
 mod stream;
 mod tour;
 mod watch;
-mod worker;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cantrip::circle::python::Counting;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
 use cantrip_reply::{Call, Guard};
 use clap::{Parser, Subcommand};
 
 use crate::present::Present;
-
-/// As a worker this process has to know what each Python session holds.
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
 #[derive(Debug, Parser)]
@@ -55,15 +49,10 @@ enum Command {
     Limits(limits::Limits),
     Loom(loom::LoomCommand),
     Conformance(conformance::Conformance),
-    Worker(worker::Worker),
 }
 
 fn main() -> ExitCode {
     let cantrip = Cantrip::parse();
-    // Its standard output is not for people, and nobody is to read a reply from it.
-    if let Command::Worker(worker) = cantrip.command {
-        return worker.run();
-    }
     log_to_standard_error();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -92,7 +81,6 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             present.reply(guarded, || limits.draw())
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
-        Command::Worker(worker) => worker.run(),
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;
             present.reply(guarded, String::new)

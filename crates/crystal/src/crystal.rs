@@ -14,7 +14,7 @@ use cantrip_loom::{Finish, Spawn, Usage, Utterance};
 use cantrip_stream::{ItemCancelled, ItemDelta, ItemDone, ItemError, ItemId, ItemStart, Payload};
 use futures_util::future::BoxFuture;
 
-use crate::{Failure, Request};
+use crate::{Failure, Profile, Request};
 
 /// Anything that answers a list of messages: a provider's model, a script, a recorded thread, a person's program.
 ///
@@ -39,6 +39,11 @@ pub trait Crystal: Send + Sync {
 
     /// Sends one request and says what comes.
     fn ask(&self, request: &Request, heard: &dyn Sink) -> impl Future<Output = Result<Answer, Failure>> + Send;
+
+    /// What a request to it may count on. It does not change while the crystal lives.
+    fn profile(&self) -> Profile {
+        Profile::of(self.name())
+    }
 
     /// A child that will ask this crystal came to be. Told for all children of a call, in the order of their places in
     /// it, before the first of them asks.
@@ -145,6 +150,7 @@ impl fmt::Debug for AnyCrystal {
 trait Erased: Send + Sync {
     fn name(&self) -> &str;
     fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>>;
+    fn profile(&self) -> Profile;
     fn spawned(&self, entity: EntityId, by: Spawn);
     fn ended(&self, entity: EntityId);
 }
@@ -155,6 +161,9 @@ impl<C: Crystal> Erased for C {
     }
     fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>> {
         Box::pin(Crystal::ask(self, request, heard))
+    }
+    fn profile(&self) -> Profile {
+        Crystal::profile(self)
     }
     fn spawned(&self, entity: EntityId, by: Spawn) {
         Crystal::spawned(self, entity, by);
@@ -170,6 +179,9 @@ impl Crystal for AnyCrystal {
     }
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
         self.0.ask(request, heard).await
+    }
+    fn profile(&self) -> Profile {
+        self.0.profile()
     }
     fn spawned(&self, entity: EntityId, by: Spawn) {
         self.0.spawned(entity, by);

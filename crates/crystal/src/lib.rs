@@ -16,6 +16,7 @@ mod failure;
 pub mod limits;
 mod list;
 mod name;
+mod profile;
 mod program;
 mod replay;
 mod request;
@@ -30,6 +31,7 @@ pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_
 pub use failure::{Cause, Charge, Detail, Failure};
 pub use list::{List, Messages};
 pub use name::{ModelName, NameFault, Provider};
+pub use profile::{Profile, ProfileRow};
 pub use program::Programmed;
 pub use replay::Replaying;
 pub use request::{Caller, Choice, Definition, ItemIds, NoBodies, Program, Request, Sampling};

@@ -13,6 +13,8 @@ cantrip_canon::limits! {
     DEMANDS_MAX: u32 = 2, "prompts";
     /// Tokens of one answer, unless the call asks for another number.
     OUTPUT_TOKENS_DEFAULT: u32 = 8_192, "tokens";
+    /// Of a window whose model has no bound of its own for answers, one part in so many is the answer's.
+    OUTPUT_SHARE_OF_WINDOW: u64 = 4, "parts";
     /// Text, thinking and arguments of one answer together. What is longer fails the attempt and is not asked for again.
     ANSWER_BYTES_MAX: usize = 8 << 20, "bytes";
     /// Calls of one answer; one more fails the attempt.

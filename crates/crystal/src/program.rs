@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::assembler::{Assembler, Ending};
 use crate::scripted::{ScriptFault, fenced, file_text};
-use crate::{Answer, Cause, Charge, Crystal, Failure, Program, Request, Sink};
+use crate::{Answer, Cause, Charge, Crystal, Failure, Profile, Program, Request, Sink};
 
 /// Says one program, once in a cast, as the circle takes programs.
 #[derive(Debug, Clone)]
@@ -35,6 +35,10 @@ impl Programmed {
 impl Crystal for Programmed {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn profile(&self) -> Profile {
+        Profile { programs: true, ..Profile::of(&self.name) }
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {

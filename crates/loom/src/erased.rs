@@ -10,7 +10,7 @@ use futures_util::{Stream, StreamExt};
 
 use crate::{
     Answer, Body, CastView, EntityView, Error, Extent, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
-    Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+    Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
 };
 
 /// Any journal that is also a loom, behind one pointer. Cheap to clone; all clones are the same store.
@@ -103,6 +103,7 @@ erased! {
         fn append(step: Step) -> Answer;
         fn acquire(run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Lease;
         fn holder(run: RunId) -> Option<Lease>;
+        fn orphans(now: Timestamp, page: Page) -> Listed<RunView>;
         fn grown(run: RunId, after: Seq) -> Seq;
         fn body(hash: Hash) -> Body;
     }
@@ -117,12 +118,14 @@ erased! {
         fn turns(loom: LoomId, page: Page) -> Listed<Turn>;
         fn turn(turn: TurnId) -> Turn;
         fn path(turn: TurnId) -> Vec<Turn>;
+        fn tail(turn: TurnId, most: usize) -> Vec<Turn>;
         fn thread(leaf: TurnId) -> Thread;
         fn leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
         fn children(turn: TurnId) -> Vec<TurnId>;
         fn rewards(turn: TurnId) -> Vec<RewardView>;
         fn folds(turn: TurnId) -> Vec<FoldView>;
         fn runs(page: Page) -> Listed<RunView>;
+        fn runs_in(state: RunState, page: Page) -> Listed<RunView>;
         fn run(run: RunId) -> RunView;
     }
 }

@@ -35,6 +35,9 @@ impl std::fmt::Display for Damage {
     }
 }
 
+/// What went wrong below, in the words of whoever it went wrong for.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a journal or loom could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -64,6 +67,22 @@ pub enum Error {
     BodyAltered(Hash),
     #[error("cannot {doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {doing} the store {at}")]
+    Store { doing: &'static str, at: String, source: Cause },
+    #[error("the store {at} is full; what was acknowledged is safe: make room and go on")]
+    Full { at: String, source: Cause },
+    #[error("the store {at} cannot be reached; what was acknowledged is safe: ask again when it can")]
+    Unreachable { at: String, source: Cause },
+    #[error("the store {at} refuses to let this program in: check its address, name and password")]
+    Unwelcome { at: String, source: Cause },
+    #[error(
+        "the store {at} was made by a newer version of this program: its schema is {found}, and this one knows {known}"
+    )]
+    NewerStore { at: String, found: u64, known: u64 },
+    #[error("{at} is not a store of this program: {why}")]
+    NotAStore { at: String, why: String },
+    #[error("the records of run {run} up to {through} were pruned; what is left begins behind them")]
+    Pruned { run: RunId, through: Seq },
     #[error("{} is written by another process", path.display())]
     Locked { path: PathBuf },
     #[error("this loom was opened for reading")]
@@ -86,14 +105,19 @@ impl Error {
         match self {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
             Self::LeaseHeld { .. } => codes::BUSY.any(),
-            Self::NotFound { .. } | Self::Ambiguous { .. } => codes::NOT_FOUND.any(),
-            Self::NoLedger { .. } | Self::ReadOnly => codes::CONFIG_INVALID.any(),
+            Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Pruned { .. } => codes::NOT_FOUND.any(),
+            Self::NoLedger { .. } | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
             // A step that does not fit is a bug of its writer, not a request of anyone.
             Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
-            Self::Newer { .. } | Self::Io { .. } => codes::STORE_FAILED.any(),
+            Self::Newer { .. }
+            | Self::Io { .. }
+            | Self::Store { .. }
+            | Self::Full { .. }
+            | Self::NewerStore { .. }
+            | Self::NotAStore { .. } => codes::STORE_FAILED.any(),
             Self::TooLarge { .. } => codes::LIMIT.any(),
             Self::Damaged(_) | Self::BodyAltered(_) | Self::Misread { .. } => codes::RECORD_ALTERED.any(),
-            Self::Locked { .. } | Self::Stopped => codes::STORE_UNAVAILABLE.any(),
+            Self::Locked { .. } | Self::Unreachable { .. } | Self::Stopped => codes::STORE_UNAVAILABLE.any(),
             Self::Import { .. } | Self::Unreadable(_) => codes::UNPARSABLE.any(),
             Self::Unwritable(_) => codes::NOT_SERIALISABLE.any(),
         }

@@ -114,6 +114,10 @@ pub struct Entity {
     pub seed: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Held<Value>>,
+    /// Tokens that its crystal takes, where that was known. What it is shown depends on it, so it is kept: knowing better
+    /// later does not change what was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
     /// What it has touched before its first turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
@@ -225,6 +229,9 @@ pub struct CallSettled {
     pub asked: Option<Asked>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub ephemeral: bool,
+    /// Of a reply that is no success: what its error says to code, beside its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<Held<Map<String, Value>>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

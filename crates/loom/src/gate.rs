@@ -4,9 +4,9 @@ use cantrip_canon::{EntityId, Hash, Money};
 use cantrip_reply::{AnyCode, ReplyType};
 use cantrip_spend::Evaluation;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{BodyRef, CallId};
+use crate::{BodyRef, CallId, TruncationReason};
 
 /// The type and code of a reply, as records keep them.
 ///
@@ -55,6 +55,9 @@ pub struct Fault {
 pub struct Child {
     pub entity_id: EntityId,
     pub reply: ReplyMark,
+    /// Why it was truncated, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<TruncationReason>,
 }
 
 /// A file that a call changed, with what was there before, so that it can be undone.
@@ -81,6 +84,8 @@ pub struct Settled {
     /// What the gate gave; unless the reply is a success, the text that the entity reads.
     pub result: Value,
     pub reply: ReplyMark,
+    /// What an error says to code, beside its text; empty for a success.
+    pub data: Map<String, Value>,
     pub children: Vec<Child>,
     pub changes: Vec<Change>,
     /// The host's clock when it settled, as the sandbox is shown it.
@@ -125,6 +130,8 @@ struct WrittenGateRecord {
     call_id: CallId,
     state: &'static str,
     reply: Option<ReplyMark>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    data: Map<String, Value>,
     ephemeral: bool,
     children: Vec<Child>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -148,6 +155,7 @@ impl From<GateRecord> for WrittenGateRecord {
             call_id,
             state: "delegated",
             reply: None,
+            data: Map::new(),
             ephemeral,
             children: Vec::new(),
             changes: Vec::new(),
@@ -162,6 +170,7 @@ impl From<GateRecord> for WrittenGateRecord {
                 result: settled.result,
                 state: "settled",
                 reply: Some(settled.reply),
+                data: settled.data,
                 children: settled.children,
                 changes: settled.changes,
                 clock_ms: settled.clock_ms,
@@ -185,8 +194,8 @@ pub struct ProgramError {
     pub column: Option<u32>,
 }
 
-/// What one program gave, or the part of it that ran within one turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What one program gave, or the part of it that ran within one turn. The default one says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     /// Of the call that asked to run it.
     pub tool_call_id: Option<String>,
@@ -219,5 +228,21 @@ impl Output {
     /// Whether the program failed.
     pub fn is_error(&self) -> bool {
         self.error.is_some() || self.limit.is_some()
+    }
+
+    /// What one program gave in an earlier turn and then in a later one, as one.
+    #[must_use]
+    pub fn followed_by(self, later: &Self) -> Self {
+        Self {
+            tool_call_id: self.tool_call_id.or_else(|| later.tool_call_id.clone()),
+            clock_ms: self.clock_ms.or(later.clock_ms),
+            console: self.console.into_iter().chain(later.console.iter().cloned()).collect(),
+            value: later.value.clone().or(self.value),
+            error: later.error.clone().or(self.error),
+            cut: self.cut + later.cut,
+            limit: later.limit.clone().or(self.limit),
+            rolled_back: self.rolled_back || later.rolled_back,
+            environment_lost: self.environment_lost.or_else(|| later.environment_lost.clone()),
+        }
     }
 }

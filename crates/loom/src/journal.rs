@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp};
-use futures_util::Stream;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
 
-use crate::{Answer, Body, Error, Lease, Owner, Record, Seq, Step};
+use crate::{Answer, Body, Error, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
 
 /// The one way into a loom.
 ///
 /// * **Order.** A run reads back in the order in which its `append`s returned; the places of its records are 1, 2, 3
 ///   without a gap. Records of one step lie next to each other.
 /// * **Durable.** [`Answer::Committed`] and [`Answer::Refused`] survive `kill -9` in every store with a disk; every
-///   other answer, and every error but [`Error::Io`] and [`Error::Stopped`], means that nothing was written. After
-///   those two ask again, with the same step id, whoever has the store open.
+///   other answer means that nothing was written, and so does every error but [`Error::Io`], [`Error::Store`],
+///   [`Error::Unreachable`] and [`Error::Stopped`]. After those ask again, with the same step id, whoever has the store
+///   open.
 /// * **Whole.** All of a step is written or none of it: records, bodies and money.
 /// * **Idempotent.** A step whose id its run has already committed is answered as it was the first time if its records
 ///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
@@ -54,6 +56,11 @@ pub trait Journal: Send + Sync {
     /// Who holds a run, expired or not; none if nobody does.
     fn holder(&self, run: RunId) -> impl Future<Output = Result<Option<Lease>, Error>> + Send;
 
+    /// The runs that anyone may take up at `now`: live ones that wait for nobody, and whose lease is free or expired at or
+    /// before `now`. In the order of their opening. A list and not a claim: who wants one acquires it, and one of several
+    /// wins.
+    fn orphans(&self, now: Timestamp, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+
     /// The records of a run after `after`, in order, up to the newest when it was asked. An unknown run is
     /// [`Error::NotFound`]. A damaged record ends it with [`Error::Damaged`]; nothing is skipped.
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send;
@@ -61,9 +68,40 @@ pub trait Journal: Send + Sync {
     /// Every record of the store in the order in which it was written, up to the newest when it was asked.
     fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send;
 
-    /// Waits until the run has a record after `after`, and says which is the newest. A wake-up, not the truth: appends
-    /// of other processes may go unnoticed, so a reader that shares its store also looks from time to time.
+    /// Waits until the run has a record after `after`, and says which is the newest. A store that several processes may
+    /// write to notices those of others too, if later than its own; one that a single process writes to may leave what
+    /// was appended elsewhere unnoticed.
     fn grown(&self, run: RunId, after: Seq) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// The records of a run after `after`, and then each new one as soon as it is committed and [noticed](Self::grown):
+    /// in order, each once, none left out. It does not end by itself, not even with its run, which annotations may
+    /// follow; an error ends it. Who lost it goes on behind the last record it got.
+    fn follow(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+        enum At<'a> {
+            Waiting,
+            Reading(BoxStream<'a, Result<Record, Error>>),
+            Over,
+        }
+        stream::unfold((At::Waiting, after), move |(mut at, mut after)| async move {
+            loop {
+                at = match at {
+                    At::Over => return None,
+                    At::Waiting => match self.grown(run, after).await {
+                        Ok(_) => At::Reading(self.read(run, after).boxed()),
+                        Err(error) => return Some((Err(error), (At::Over, after))),
+                    },
+                    At::Reading(mut records) => match records.next().await {
+                        Some(Ok(record)) => {
+                            after = record.seq;
+                            return Some((Ok(record), (At::Reading(records), after)));
+                        }
+                        Some(Err(error)) => return Some((Err(error), (At::Over, after))),
+                        None => At::Waiting,
+                    },
+                };
+            }
+        })
+    }
 
     /// A body, by its hash. What comes back has that hash; what is missing or altered is [`Error::BodyAltered`].
     fn body(&self, hash: Hash) -> impl Future<Output = Result<Body, Error>> + Send;

@@ -30,7 +30,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
 use crate::state::State;
 use crate::views::loom_by_projection;
-use crate::{Answer, Bodies, Body, Damage, Error, Journal, Lease, Owner, Record, Seq, Step};
+use crate::{Answer, Bodies, Body, Damage, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
 
 use bodies::Folder;
 use writer::{Order, Writer};
@@ -193,6 +193,10 @@ impl Journal for Jsonl {
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
         self.with(|state, _| state.holder(run)).await
+    }
+
+    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        self.with(|state, _| state.orphans(now, page)).await
     }
 
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {

@@ -32,7 +32,7 @@ mod turn;
 
 pub use body::{Bodies, Body, BodyRef, Held};
 pub use erased::AnyLoom;
-pub use error::{Damage, Error};
+pub use error::{Cause, Damage, Error};
 pub use event::{
     Asked, Attempt, Call, CallSettled, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent, Kind, Mode, Opened,
     Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy, TurnClosed, Work,
@@ -46,8 +46,10 @@ pub use loom::{
 };
 pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
-pub use projection::Projection;
+pub use projection::{
+    Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
+};
 pub use record::{Draft, Record};
-pub use step::{Answer, Conflict, Lease, Place, Step};
+pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
 pub use thread::{Half, Thread, ThreadState};
 pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

@@ -187,6 +187,9 @@ pub trait Loom: Send + Sync {
     /// The turn with all its parents, root first. Linear in its length.
     fn path(&self, turn: TurnId) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
 
+    /// The last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], oldest first. What lies before them is not read.
+    fn tail(&self, turn: TurnId, most: usize) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
+
     /// The path with its casts, folds and forks.
     fn thread(&self, leaf: TurnId) -> impl Future<Output = Result<Thread, Error>> + Send;
 
@@ -204,6 +207,10 @@ pub trait Loom: Send + Sync {
 
     /// The runs of the store.
     fn runs(&self, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+
+    /// The runs that stand so. A run is [`Running`](RunState::Running) also when its owner has died: see
+    /// [`orphans`](crate::Journal::orphans).
+    fn runs_in(&self, state: RunState, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
 
     fn run(&self, run: RunId) -> impl Future<Output = Result<RunView, Error>> + Send;
 

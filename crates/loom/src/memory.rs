@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::state::{Staged, State};
 use crate::views::loom_by_projection;
-use crate::{Answer, Bodies, Body, Error, Journal, Lease, Owner, Record, Seq, Step};
+use crate::{Answer, Bodies, Body, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
 
 /// A loom in memory. It keeps no ledger.
 ///
@@ -96,6 +96,10 @@ impl Journal for Memory {
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
         self.lock().state.holder(run)
+    }
+
+    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        self.lock().state.orphans(now, page)
     }
 
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {

@@ -6,6 +6,7 @@
 //! after, and the same violation is damage.
 
 mod nodes;
+mod parts;
 mod resolve;
 mod rules;
 mod views;
@@ -14,7 +15,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, TurnId};
 
-use crate::{CantripId, Error, Event, Kind, Opening, Record, RunState, Seq};
+use crate::{CantripId, Draft, Error, Event, Kind, Opening, Record, RunState, Seq};
+
+pub use nodes::Phase;
+pub use parts::{CastPart, EntityPart, FoldPart, Needed, RootPart, RunPart, Told, TurnPart};
+pub use resolve::Beginning;
 
 use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, RunNode, TurnNode};
 
@@ -62,6 +67,11 @@ impl Projection {
     pub fn apply(&mut self, record: &Record) -> Result<(), Error> {
         let (event, opening) = record.read()?;
         self.take(record, event, opening)
+    }
+
+    /// Takes a record as its writer made it, which spares reading what it says.
+    pub fn take_written(&mut self, record: &Record, draft: Draft) -> Result<(), Error> {
+        self.take(record, draft.event, draft.opening)
     }
 
     /// The same for one whose payload has been read.

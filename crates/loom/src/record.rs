@@ -10,7 +10,7 @@ use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash, json};
 use serde_json::Value;
 
 use crate::limits::PAYLOAD_BYTES_MAX;
-use crate::{Epoch, Error, Event, Kind, Opening, Seq};
+use crate::{Epoch, Error, Event, Kind, Opening, Seq, refs};
 
 /// A record that is to be written. Its place is given when it is.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +67,36 @@ impl Draft {
     pub fn event(&self) -> &Event {
         &self.event
     }
+
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The canonical text that is stored and hashed.
+    pub fn payload(&self) -> &str {
+        &self.payload
+    }
+
+    /// What it says about its run, if it is to be the first of it.
+    pub fn run_opening(&self) -> Option<&Opening> {
+        self.opening.as_ref()
+    }
+
+    /// The epoch it brings along, of a copied record.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
+    /// The bodies it names: they are stored already, or come with its step. What stands inline is someone's data and may
+    /// look like a name.
+    pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
+        refs::named(&self.payload, false)
+    }
+
+    /// Whether `record` is what this one became.
+    pub fn became(&self, record: &Record) -> bool {
+        self.kind == record.kind && self.at == record.at && self.payload == record.payload
+    }
 }
 
 fn fits(payload: &str) -> Result<(), Error> {
@@ -119,6 +149,11 @@ impl Record {
 
     pub(crate) fn read(&self) -> Result<(Event, Option<Opening>), Error> {
         Event::read(&self.kind, &self.payload, self.seq == Seq::START.next())
+    }
+
+    /// The bodies it names.
+    pub fn bodies(&self) -> Result<Vec<Hash>, Error> {
+        refs::named(&self.payload, false)
     }
 
     /// The payload as a value, with every field it has.

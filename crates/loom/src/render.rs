@@ -2,35 +2,55 @@
 //!
 //! Rendering is a view: nothing here is stored, and the same turns give the same bytes.
 
-use cantrip_canon::json;
+mod group;
+
+use cantrip_canon::{CastId, TurnId, json};
 use serde_json::Value;
 
 use crate::limits::RESULT_SHOWN_BYTES_MAX;
-use crate::{Content, GateRecord, Message, Output, Settlement, Thread, Turn};
+use crate::{CastView, Content, Entity, Environment, GateRecord, Intent, Message, Output, Settlement, Thread, Turn};
 
-/// The nudge after a text that did not end its cast.
-const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
+pub use group::{Ended, Group, results_bytes_max};
+
+/// What is said after a text that did not end its cast.
+pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
+/// What a fork is told that begins without the variables of what it shares.
+pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
 /// The text of a gate's result: a string as it is, anything else as canonical JSON, cut to what is shown.
 pub fn result_text(result: &Value) -> String {
+    result_text_within(result, RESULT_SHOWN_BYTES_MAX)
+}
+
+fn result_text_within(result: &Value, most: usize) -> String {
     let text = match result.as_str() {
         Some(text) => text.to_owned(),
         // What has no canonical form is never recorded, but may be looked at before that is found out.
         None => json::canonical(result).unwrap_or_else(|_| result.to_string()),
     };
-    if text.len() <= RESULT_SHOWN_BYTES_MAX {
+    cut(text, most)
+}
+
+/// The first `most` bytes of a text, and a note of how much there is; a text that is no longer stays as it is.
+pub(crate) fn cut(text: String, most: usize) -> String {
+    if text.len() <= most {
         return text;
     }
-    let end = text.floor_char_boundary(RESULT_SHOWN_BYTES_MAX);
+    let end = text.floor_char_boundary(most);
     format!("{}\n[cut: {} of {} bytes are shown]", &text[..end], end, text.len())
 }
 
 /// What the list shows of a settled call; none of a delegated one, which settles in a later turn.
 pub fn call_text(record: &GateRecord) -> Option<String> {
+    call_text_within(record, RESULT_SHOWN_BYTES_MAX)
+}
+
+/// The same where less may be shown.
+pub(crate) fn call_text_within(record: &GateRecord, most: usize) -> Option<String> {
     match &record.settlement {
         Settlement::Delegated => None,
         Settlement::Settled(_) if record.ephemeral => Some(format!("[ephemeral:{}]", record.gate)),
-        Settlement::Settled(settled) => Some(result_text(&settled.result)),
+        Settlement::Settled(settled) => Some(result_text_within(&settled.result, most.min(RESULT_SHOWN_BYTES_MAX))),
     }
 }
 
@@ -96,7 +116,7 @@ pub fn own_turns(thread: &Thread) -> &[Turn] {
 }
 
 /// A message, and the turn it comes from.
-pub type Told = (Message, Option<cantrip_canon::TurnId>);
+pub type Told = (Message, Option<TurnId>);
 
 /// The whole thread as messages, without folds: system prompt, then each intent and group in its place.
 pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
@@ -104,65 +124,78 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
     if let Some(prompt) = system_prompt {
         told.push((Message::System { content: prompt.into() }, None));
     }
-    let medium = thread.entity.entity.medium.as_str();
-    let turns = own_turns(thread);
-    let mut rest = turns;
+    let mut rest = own_turns(thread);
+    let mut intents = Intents::of(thread);
     while let Some(first) = rest.first() {
         let group = 1 + rest[1..].iter().take_while(|turn| turn.continuation_of.is_some()).count();
         let (turns, after) = rest.split_at(group);
-        if let Some(intent) = &first.intent {
-            told.push((Message::User { content: intent.clone() }, Some(first.id)));
+        let intent = intents.begun_by(first);
+        if let (Some(silent), None) = (intents.silent, intent) {
+            told.push((Message::User { content: NUDGE.into() }, Some(silent)));
         }
-        tell_group(turns, medium, after.first().is_some_and(|next| next.intent.is_none()), &mut told);
+        let mut tell = |message| told.push((message, Some(first.id)));
+        match first.forked_from.map(|fork| fork.environment) {
+            Some(Environment::Fresh) => tell(Message::User { content: FRESH.into() }),
+            Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
+        }
+        if let Some(intent) = intent {
+            tell(Message::User { content: intent.clone() });
+        }
+        let messages = group_messages(turns, &thread.entity.entity);
+        intents.silent = (messages.len() == 1).then_some(first.id);
+        messages.into_iter().for_each(&mut tell);
         rest = after;
     }
     told
 }
 
-fn tell_group(turns: &[Turn], medium: &str, goes_on: bool, told: &mut Vec<Told>) {
-    let Some(said) = turns.first().and_then(|turn| turn.utterance.as_ref()) else { return };
-    let first = &turns[0];
-    told.push((
-        Message::Assistant {
-            content: said.content.clone().map(Content::Text),
-            calls: said.calls.clone(),
-            parts: said.parts.clone(),
-        },
-        Some(first.id),
-    ));
-    if said.calls.is_empty() {
-        if goes_on {
-            told.push((Message::User { content: NUDGE.into() }, Some(first.id)));
-        }
-        return;
+/// Which intents a thread has told so far.
+struct Intents<'a> {
+    casts: &'a [CastView],
+    begun: Vec<CastId>,
+    last: Option<&'a Content>,
+    /// The turn of the group before, if it said something and nothing answered it.
+    silent: Option<TurnId>,
+}
+
+impl<'a> Intents<'a> {
+    fn of(thread: &'a Thread) -> Self {
+        Self { casts: &thread.casts, begun: Vec::new(), last: None, silent: None }
     }
-    let ended = turns.iter().any(Turn::terminated);
-    for call in &said.calls {
-        let outputs = turns.iter().flat_map(|turn| turn.outputs.iter().map(move |output| (turn, output)));
-        let of_call = |id: Option<&str>| id == Some(call.tool_call_id.as_str());
-        let shown: Vec<String> = outputs
-            .filter(|(_, output)| of_call(output.tool_call_id.as_deref()))
-            .map(|(turn, output)| output_text(output, turn.sequence, medium))
-            .collect();
-        let text = if shown.is_empty() {
-            let mut records = turns.iter().flat_map(|turn| &turn.gate_calls);
-            let settled = records.by_ref().filter(|record| of_call(record.tool_call_id.as_deref())).find_map(call_text);
-            settled.unwrap_or_else(|| not_run(turns, ended))
-        } else {
-            shown.join("\n")
+
+    /// The intent that is told before this turn: that of a cast which begins here and does not go on under one that
+    /// was told already. A cast without a turn is on no path, so who goes on under it may name one that is unknown here;
+    /// then it is the intent itself that tells.
+    fn begun_by(&mut self, turn: &Turn) -> Option<&'a Content> {
+        if self.begun.last() == Some(&turn.cast_id) {
+            return None;
+        }
+        let view = self.casts.iter().find(|view| view.cast.cast_id == turn.cast_id)?;
+        let told = match view.cast.intent {
+            Intent::New(_) => false,
+            Intent::Of(earlier) => self.begun.contains(&earlier) || self.last == Some(&view.intent),
         };
-        let message =
-            Message::Tool { tool_call_id: call.tool_call_id.clone(), gate: call.gate.clone(), content: text.into() };
-        told.push((message, Some(first.id)));
+        self.begun.push(turn.cast_id);
+        if told {
+            return None;
+        }
+        self.last = Some(&view.intent);
+        self.last
     }
 }
 
-fn not_run(turns: &[Turn], ended: bool) -> String {
-    if ended {
-        return "[skipped: done was called]".to_owned();
-    }
-    match turns.last().and_then(Turn::truncation) {
-        Some((reason, _)) => format!("[not run: {}]", reason.as_str()),
-        None => "[not run: forked here]".to_owned(),
-    }
+/// The turns of one group, with everything its provider made.
+fn group_messages(turns: &[Turn], entity: &Entity) -> Vec<Message> {
+    let Some((first, last)) = turns.first().zip(turns.last()) else { return Vec::new() };
+    let Some(utterance) = &first.utterance else { return Vec::new() };
+    let group = Group {
+        from: first.sequence,
+        utterance,
+        outputs: turns.iter().flat_map(|turn| &turn.outputs).collect(),
+        records: turns.iter().flat_map(|turn| &turn.gate_calls).collect(),
+        ended: Ended::by(&last.closing).unwrap_or(Ended::Forked),
+        medium: &entity.medium,
+        results_bytes_max: results_bytes_max(entity.window),
+    };
+    group.messages(utterance.calls.clone(), utterance.parts.clone())
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use cantrip_canon::{Hash, RunId, Timestamp};
 
 use crate::{
-    Answer, Conflict, Draft, Epoch, Error, Event, Lease, Opening, Owner, Place, Projection, Record, RunView, Seq, Step,
-    StepId, refs,
+    Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
+    RunState, RunView, Seq, Standing, Step, StepId, Tenure,
 };
 
 /// A record with what the store knows about it.
@@ -34,18 +34,12 @@ struct RunLog {
     copied: bool,
 }
 
-#[derive(Debug, Clone)]
-struct LeaseRow {
-    epoch: Epoch,
-    holder: Option<Lease>,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct State {
     projection: Projection,
     log: Vec<Stored>,
     runs: HashMap<RunId, RunLog>,
-    leases: HashMap<RunId, LeaseRow>,
+    leases: HashMap<RunId, Tenure>,
 }
 
 /// What a step comes to.
@@ -103,11 +97,8 @@ impl State {
         if let Some(answer) = self.hindered(&step)? {
             return Ok(Staged::Answered(answer));
         }
-        for draft in &step.records {
-            let missing = |hash: &Hash| !has_body(hash) && !step.bodies.iter().any(|body| body.hash() == *hash);
-            if refs::named(&draft.payload, false)?.iter().any(missing) {
-                return Err(Error::Misplaced { run: step.run(), fault: "it names a body that is not there" });
-            }
+        if step.bodies_wanted()?.iter().any(|hash| !has_body(hash)) {
+            return Err(step.without_its_bodies());
         }
         self.write(step)
     }
@@ -117,10 +108,11 @@ impl State {
         let log = self.runs.get(&step.run())?;
         let (first, last) = *log.steps.get(&step.id)?;
         let same = step.records.len() == last + 1 - first
-            && step.records.iter().zip(&log.places[first..=last]).all(|(draft, place)| {
-                let record = &self.log[*place].record;
-                draft.kind == record.kind && draft.at == record.at && draft.payload == record.payload
-            });
+            && step
+                .records
+                .iter()
+                .zip(&log.places[first..=last])
+                .all(|(draft, place)| draft.became(&self.log[*place].record));
         Some(if same {
             Answer::Committed(Seq::new(last as u64 + 1))
         } else {
@@ -131,52 +123,13 @@ impl State {
     /// What stands in the way of a new step.
     fn hindered(&self, step: &Step) -> Result<Option<Answer>, Error> {
         let run = step.run();
-        let known = self.runs.get(&run);
-        let conflict = |conflict| Ok(Some(Answer::Conflict(conflict)));
-        match &step.place {
-            Place::Opens { .. } => {
-                if known.is_some() {
-                    return conflict(Conflict::RunExists { run });
-                }
-            }
-            Place::Holds(lease) => {
-                if known.is_none() {
-                    return Err(unknown(run));
-                }
-                if !self.holds(lease) {
-                    let now = self.epoch(run);
-                    return Ok(Some(Answer::Fenced { held: lease.epoch, now }));
-                }
-            }
-            Place::Beside(_) => {
-                if known.is_none() {
-                    return Err(unknown(run));
-                }
-            }
-            Place::Copies { after, .. } => match known {
-                Some(log) if !log.copied => return conflict(Conflict::RunExists { run }),
-                Some(log) if Seq::new(log.places.len() as u64) != *after => {
-                    return conflict(Conflict::Behind { run, newest: Seq::new(log.places.len() as u64) });
-                }
-                None if *after != Seq::START => return conflict(Conflict::Behind { run, newest: Seq::START }),
-                Some(_) | None => {}
-            },
-        }
-        let annotates = step.records.iter().all(|draft| draft.kind.annotates());
-        if self.projection.ended(run) == Some(true) && !annotates {
-            return match step.place {
-                // A copied summons ends with its first record and goes on.
-                Place::Copies { .. } => Ok(None),
-                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => conflict(Conflict::RunEnded { run }),
-            };
-        }
-        let opening = step.records.first().and_then(|draft| draft.opening.as_ref());
-        let wanted = opening.and_then(|opening| opening.entity_id);
-        let wanted = wanted.or_else(|| self.projection.failed_entity(run).filter(|_| !annotates));
-        match wanted.and_then(|entity| self.projection.busy(entity).map(|run| (entity, run))) {
-            Some((entity, holder)) => conflict(Conflict::EntityBusy { entity, run: holder }),
-            None => Ok(None),
-        }
+        let standing = self.runs.get(&run).map(|log| Standing {
+            newest: Seq::new(log.places.len() as u64),
+            copied: log.copied,
+            holder: self.leases.get(&run).and_then(|row| row.holder.as_ref()),
+            epoch: self.epoch(run),
+        });
+        step.hindered(standing.as_ref(), &self.projection)
     }
 
     fn write(&mut self, step: Step) -> Result<Staged, Error> {
@@ -201,7 +154,7 @@ impl State {
             }
         }
         if let Place::Opens { lease: Some(lease), .. } = step.place {
-            self.leases.insert(run, LeaseRow { epoch: lease.epoch, holder: Some(lease) });
+            self.leases.insert(run, Tenure { epoch: lease.epoch, holder: Some(lease) });
         }
         Ok(Staged::Written(Answer::Committed(seq)))
     }
@@ -245,11 +198,6 @@ impl State {
         self.leases.get(&run).map_or(written, |row| row.epoch.max(written))
     }
 
-    fn holds(&self, lease: &Lease) -> bool {
-        let holder = self.leases.get(&lease.run).and_then(|row| row.holder.as_ref());
-        holder.is_some_and(|holder| holder.epoch == lease.epoch && holder.owner == lease.owner)
-    }
-
     pub(crate) fn acquire(
         &mut self,
         run: RunId,
@@ -258,37 +206,20 @@ impl State {
         lasts: Duration,
     ) -> Result<Lease, Error> {
         self.newest(run)?;
-        if let Some(held) = self.leases.get(&run).and_then(|row| row.holder.as_ref())
-            && held.expires_at > now
-        {
-            return Err(Error::LeaseHeld { run, by: held.owner.clone(), until: held.expires_at });
-        }
-        let epoch = self.epoch(run).next();
-        let lease = Lease { run, owner, epoch, expires_at: now.after(lasts) };
-        self.leases.insert(run, LeaseRow { epoch, holder: Some(lease.clone()) });
+        let mut tenure = Tenure { epoch: self.epoch(run), ..self.leases.get(&run).cloned().unwrap_or_default() };
+        let lease = tenure.acquire(run, owner, now, lasts)?;
+        self.leases.insert(run, tenure);
         Ok(lease)
     }
 
     pub(crate) fn renew(&mut self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
-        let lost = Error::LeaseLost { run: lease.run, held: lease.epoch, now: self.epoch(lease.run) };
-        if !self.holds(lease) {
-            return Err(lost);
-        }
-        match self.leases.get_mut(&lease.run).and_then(|row| row.holder.as_mut()) {
-            Some(held) if held.expires_at <= now => Err(Error::LeaseExpired { run: lease.run, at: held.expires_at }),
-            Some(held) => {
-                held.expires_at = now.after(lasts);
-                Ok(held.clone())
-            }
-            None => Err(lost),
-        }
+        let epoch = self.epoch(lease.run);
+        self.leases.entry(lease.run).or_insert(Tenure { epoch, holder: None }).renew(lease, now, lasts)
     }
 
     pub(crate) fn release(&mut self, lease: &Lease) {
-        if self.holds(lease)
-            && let Some(row) = self.leases.get_mut(&lease.run)
-        {
-            row.holder = None;
+        if let Some(tenure) = self.leases.get_mut(&lease.run) {
+            tenure.release(lease);
         }
     }
 
@@ -299,12 +230,33 @@ impl State {
 
     /// Remembers an epoch that was given out before; nobody holds it any more.
     pub(crate) fn remember_epoch(&mut self, run: RunId, epoch: Epoch) {
-        let row = self.leases.entry(run).or_insert(LeaseRow { epoch, holder: None });
+        let row = self.leases.entry(run).or_insert(Tenure { epoch, holder: None });
         row.epoch = row.epoch.max(epoch);
     }
 
     pub(crate) fn is_held(&self, run: RunId) -> bool {
         self.leases.get(&run).is_some_and(|row| row.holder.is_some())
+    }
+
+    /// The runs that anyone may take up.
+    pub(crate) fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        let held = |run: &RunId| self.leases.get(run).and_then(|row| row.holder.as_ref());
+        let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
+        let free = |view: &RunView| matches!(view.state, RunState::Queued | RunState::Running) && !alive(view.run_id);
+        self.with_epochs(self.projection.runs_where(page, alive, free)?)
+    }
+
+    /// The runs of which `kept` holds.
+    pub(crate) fn runs(&self, page: Page, kept: impl Fn(&RunView) -> bool) -> Result<Listed<RunView>, Error> {
+        self.with_epochs(self.projection.runs_where(page, |run| self.is_held(run), kept)?)
+    }
+
+    /// An epoch counts from when it is given out, also before something is written under it.
+    fn with_epochs(&self, mut listed: Listed<RunView>) -> Result<Listed<RunView>, Error> {
+        for view in &mut listed.items {
+            view.epoch = self.epoch(view.run_id);
+        }
+        Ok(listed)
     }
 
     pub(crate) fn run(&self, run: RunId) -> Result<RunView, Error> {

@@ -4,12 +4,14 @@
 //! nobody paid for or a payment without an answer. So there is one write, [`Journal::append`](crate::Journal::append),
 //! and it takes this.
 
-use cantrip_canon::{EntityId, RunId, Timestamp};
+use std::time::Duration;
+
+use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
 use cantrip_spend::{Decision, Operation, ReservationId};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX};
-use crate::{Body, Draft, Epoch, Error, Owner, Seq, StepId};
+use crate::{Body, Draft, Epoch, Error, Owner, Projection, Seq, StepId};
 
 /// The right to write to a run, for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +24,63 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Whether both stand for one holder. A renewal changes only the time.
+    pub fn same(&self, other: &Self) -> bool {
+        self.run == other.run && self.owner == other.owner && self.epoch == other.epoch
+    }
+
     /// The lease that comes with the run it is for: whoever opens a run may be its first owner in the same step.
     pub fn first(run: RunId, owner: Owner, expires_at: Timestamp) -> Self {
         Self { run, owner, epoch: Epoch::FIRST, expires_at }
+    }
+}
+
+/// Who has held a run, and does: what a store keeps of its leases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// The highest epoch that was given out or written.
+    pub epoch: Epoch,
+    /// None: anyone may acquire it.
+    pub holder: Option<Lease>,
+}
+
+impl Default for Tenure {
+    fn default() -> Self {
+        Self { epoch: Epoch::NONE, holder: None }
+    }
+}
+
+impl Tenure {
+    /// See [`Journal::acquire`](crate::Journal::acquire).
+    pub fn acquire(&mut self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        if let Some(held) = self.holder.as_ref().filter(|held| held.expires_at > now) {
+            return Err(Error::LeaseHeld { run, by: held.owner.clone(), until: held.expires_at });
+        }
+        self.epoch = self.epoch.next();
+        let lease = Lease { run, owner, epoch: self.epoch, expires_at: now.after(lasts) };
+        self.holder = Some(lease.clone());
+        Ok(lease)
+    }
+
+    /// See [`Journal::renew`](crate::Journal::renew).
+    pub fn renew(&mut self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        match self.holder.as_mut().filter(|held| held.same(lease)) {
+            None => Err(Error::LeaseLost { run: lease.run, held: lease.epoch, now: self.epoch }),
+            Some(held) if held.expires_at <= now => Err(Error::LeaseExpired { run: lease.run, at: held.expires_at }),
+            Some(held) => {
+                held.expires_at = now.after(lasts);
+                Ok(held.clone())
+            }
+        }
+    }
+
+    /// Returns a lease; says whether it was held.
+    pub fn release(&mut self, lease: &Lease) -> bool {
+        let held = self.holder.as_ref().is_some_and(|held| held.same(lease));
+        if held {
+            self.holder = None;
+        }
+        held
     }
 }
 
@@ -140,6 +196,24 @@ impl Step {
         }
     }
 
+    /// The bodies that its records name and that do not come with it: they have to be stored already.
+    pub fn bodies_wanted(&self) -> Result<Vec<Hash>, Error> {
+        let mut wanted = Vec::new();
+        for draft in self.records.iter().chain(&self.if_refused) {
+            for hash in draft.bodies()? {
+                if !wanted.contains(&hash) && !self.bodies.iter().any(|body| body.hash() == hash) {
+                    wanted.push(hash);
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// What a store answers if one of [`bodies_wanted`](Self::bodies_wanted) is not there.
+    pub fn without_its_bodies(&self) -> Error {
+        Error::Misplaced { run: self.run(), fault: "it names a body that is not there" }
+    }
+
     /// What is wrong with it whatever the store holds. Every store asks this first.
     pub fn broken(&self) -> Option<Error> {
         let refused = |fault| Some(Error::Misplaced { run: self.run(), fault });
@@ -193,6 +267,69 @@ impl Step {
                 }
             }
         }
+    }
+}
+
+/// What a store knows about a run when it judges a step for it.
+#[derive(Debug)]
+pub struct Standing<'a> {
+    pub newest: Seq,
+    /// Its records were written elsewhere.
+    pub copied: bool,
+    /// Who holds it, expired or not.
+    pub holder: Option<&'a Lease>,
+    /// The highest epoch that was given out or written.
+    pub epoch: Epoch,
+}
+
+impl Step {
+    /// What stands in its way, in a store where its run stands so (none: it is not there) and the tree is this. The tree
+    /// need hold no more than the run, and which run holds the entity it is about. One function for every store: that
+    /// the same step is answered alike is the point of having a trait.
+    pub fn hindered(&self, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Option<Answer>, Error> {
+        let run = self.run();
+        let conflict = |conflict| Ok(Some(Answer::Conflict(conflict)));
+        let unknown = || Error::NotFound { kind: "run", id: run.to_string() };
+        match (&self.place, standing) {
+            (Place::Opens { .. }, None) => {}
+            (Place::Opens { .. }, Some(_)) => return conflict(Conflict::RunExists { run }),
+            (Place::Holds(_) | Place::Beside(_), None) => return Err(unknown()),
+            (Place::Holds(lease), Some(standing)) => {
+                if !standing.holder.is_some_and(|holder| holder.same(lease)) {
+                    return Ok(Some(Answer::Fenced { held: lease.epoch, now: standing.epoch }));
+                }
+            }
+            (Place::Beside(_), Some(_)) => {}
+            (Place::Copies { .. }, Some(standing)) if !standing.copied => {
+                return conflict(Conflict::RunExists { run });
+            }
+            (Place::Copies { after, .. }, standing) => {
+                let newest = standing.map_or(Seq::START, |standing| standing.newest);
+                if newest != *after {
+                    return conflict(Conflict::Behind { run, newest });
+                }
+            }
+        }
+        let annotates = self.records.iter().all(|draft| draft.kind.annotates());
+        if tree.ended(run) == Some(true) && !annotates {
+            return match self.place {
+                // A copied summons ends with its first record and goes on.
+                Place::Copies { .. } => Ok(None),
+                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => conflict(Conflict::RunEnded { run }),
+            };
+        }
+        match self.entity_wanted(tree).and_then(|entity| tree.busy(entity).map(|run| (entity, run))) {
+            Some((entity, holder)) => conflict(Conflict::EntityBusy { entity, run: holder }),
+            None => Ok(None),
+        }
+    }
+
+    /// The entity that this step needs for its run alone: one that it opens, or one that failed and goes on.
+    pub fn entity_wanted(&self, tree: &Projection) -> Option<EntityId> {
+        let opening = self.records.first().and_then(|draft| draft.opening.as_ref());
+        let annotates = || self.records.iter().all(|draft| draft.kind.annotates());
+        let opened = opening.and_then(|opening| opening.entity_id);
+        opened.or_else(|| tree.failed_entity(self.run()).filter(|_| !annotates()))
     }
 }
 

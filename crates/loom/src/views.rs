@@ -55,6 +55,10 @@ macro_rules! loom_by_projection {
                 self.with(|state, bodies| state.projection().path(turn, bodies)).await
             }
 
+            async fn tail(&self, turn: cantrip_canon::TurnId, most: usize) -> Result<Vec<$crate::Turn>, $crate::Error> {
+                self.with(|state, bodies| state.projection().tail(turn, most, bodies)).await
+            }
+
             async fn thread(&self, leaf: cantrip_canon::TurnId) -> Result<$crate::Thread, $crate::Error> {
                 self.with(|state, bodies| state.projection().thread(leaf, bodies)).await
             }
@@ -80,7 +84,15 @@ macro_rules! loom_by_projection {
             }
 
             async fn runs(&self, page: $crate::Page) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
-                self.with(|state, _| state.projection().runs(page, |run| state.is_held(run))).await
+                self.with(|state, _| state.runs(page, |_| true)).await
+            }
+
+            async fn runs_in(
+                &self,
+                state: $crate::RunState,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+                self.with(|held, _| held.runs(page, |view| view.state == state)).await
             }
 
             async fn run(&self, run: cantrip_canon::RunId) -> Result<$crate::RunView, $crate::Error> {

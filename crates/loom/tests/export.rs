@@ -63,9 +63,12 @@ async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
         environment_lost: None,
     };
     program.outputs = Some(Held::of(vec![output], &mut Vec::new()).unwrap());
+    let mut came_to = settled(call, json!(7), &mut Vec::new());
+    let data = json!({"header": SECRET}).as_object().unwrap().clone();
+    came_to.data = Some(Box::new(Held::of(data, &mut Vec::new()).unwrap()));
     let step = Step::holds(weaver.step_id(), parent.lease.clone())
         .record(weaver.draft(end))
-        .record(weaver.draft(settled(call, json!(7), &mut Vec::new())))
+        .record(weaver.draft(came_to))
         .record(weaver.draft(program));
     weaver.commit(step).await;
     parent = Episode { leaf: Some(next), sequence: 3, turns: 3, ..parent };
@@ -122,6 +125,7 @@ async fn a_line_of_turns_has_exactly_the_fields_of_the_specification_and_ours_un
     let implicit: Vec<&Value> = turns.iter().map(|turn| &turn["x"]["implicit_reward"]).collect();
     assert_eq!(implicit, [&json!(1), &Value::Null, &json!(1), &json!(0.5), &json!(1), &json!(1)]);
     assert_eq!(turns[3]["observation"], format!("the key is {SECRET}\nTypeError: no (turn-3.conversation:2:5)\n7"));
+    assert_eq!(turns[3]["x"]["gate_calls"][0]["data"], json!({"header": SECRET}));
     assert_eq!(turns[5]["x"]["truncation_reason"], "max_turns");
 }
 

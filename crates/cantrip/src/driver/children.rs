@@ -84,7 +84,10 @@ impl Seat {
             Some(labels) => labels.iter().filter_map(|label| label.parse().ok()).collect(),
             None => Labels::clone(self.machine.touched()),
         };
-        let view = crate::list::View::new(cantrip.frame(capabilities));
+        // What was known of its crystal when it was made; a child that is made now takes what is known now.
+        let made = log.and_then(|log| log.entity.as_ref());
+        let window = made.map_or(cantrip.measure().window, |made| made.window);
+        let view = crate::list::View::new(cantrip.frame(capabilities).windowed(window));
         let mut machine =
             Machine::new(facts, Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched });
         let left = elapsed_left(child.circle.wards().timeout, log.map_or(Duration::ZERO, |log| log.worked));

@@ -42,14 +42,17 @@ impl Hands<'_> {
             }
         };
         let Guarded { reply, meta } = guarded;
-        let result = match refusal_text(&reply, &meta) {
-            Some(text) => Value::String(text),
-            None => reply.value().cloned().unwrap_or_else(|| Value::Object(reply.data().clone())),
+        let (result, data) = match refusal_text(&reply, &meta) {
+            Some(text) => (Value::String(text), reply.data().clone()),
+            None => {
+                (reply.value().cloned().unwrap_or_else(|| Value::Object(reply.data().clone())), serde_json::Map::new())
+            }
         };
         Worked {
             number,
             reply: reply.code().into(),
             result,
+            data,
             duration_ms: meta.duration_ms(),
             changes: entered.changes,
             bodies: entered.bodies,

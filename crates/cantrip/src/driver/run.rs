@@ -73,8 +73,17 @@ pub fn store_refusal(error: &Error) -> Refusal {
             codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
         }
         Error::NoLedger { .. } | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
+        Error::Unwelcome { at, source } => {
+            codes::config_invalid("store", at.as_str(), format!("{cause} ({source})")).into()
+        }
         Error::Misplaced { .. } | Error::Incoherent { .. } => codes::crash().into(),
-        Error::Newer { .. } | Error::Io { .. } => codes::store_failed(cause).into(),
+        Error::Newer { .. } | Error::NewerStore { .. } | Error::NotAStore { .. } => codes::store_failed(cause).into(),
+        Error::Io { source, .. } => codes::store_failed(format!("{cause}: {source}")).into(),
+        Error::Store { source, .. } | Error::Full { source, .. } => {
+            codes::store_failed(format!("{cause} ({source})")).into()
+        }
+        Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})")).into(),
+        Error::Pruned { run, .. } => codes::not_found("record", run.to_string()).into(),
         Error::TooLarge { what, bytes, limit } => codes::limit(*what, *bytes, *limit).into(),
         Error::Damaged(_) | Error::BodyAltered(_) | Error::Misread { .. } => {
             codes::record_altered("record", "loom", cause).into()

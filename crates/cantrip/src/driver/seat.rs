@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, TurnId};
-use cantrip_circle::medium::{Isolation, Lost};
-use cantrip_crystal::{Caller, Crystal, Definition, ItemIds, NoBodies, Plan, Program, Request};
+use cantrip_circle::medium::Isolation;
+use cantrip_crystal::{
+    Caller, Choice, Crystal, Definition, Failure, ItemIds, NoBodies, Plan, Program, Request, Silence,
+};
 use cantrip_loom::{Body, Error, Event, Fault, Loom, Output, Spawn, TruncationReason, render};
 use cantrip_stream::ChildOf;
 use futures_util::future::join_all;
@@ -17,10 +19,7 @@ use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Step, 
 use super::execute::Hands;
 use super::{Halting, Run, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Asked, Effect, Facts, Happened, Machine, Work, World, nothing};
-
-/// Why an environment is lost though the loom could be told again.
-const LOST_MIDWAY: &str = "the programs of this turn cannot be run again";
+use crate::machine::{Asked, Effect, Facts, Happened, Machine, Summary, Work, World};
 
 /// One entity at work.
 pub(crate) struct Seat {
@@ -142,6 +141,7 @@ impl Seat {
                     continue;
                 }
                 Effect::Ask(asked) => self.ask(asked).await,
+                Effect::Summarise(summary) => self.summarise(summary).await,
                 Effect::Sleep(delay) => {
                     tokio::select! { biased;
                         _ = self.halting.halted() => {}
@@ -155,28 +155,23 @@ impl Seat {
                     Err(waiting) => return Ok(Rest::Waiting(waiting)),
                 },
                 Effect::RunProgram(starting) => {
-                    self.environs.enter(self.machine.holder());
                     if self.environs.sandbox.is_none() {
                         self.rebuild().await?;
-                        if self.environs.catch_up().await.is_err() {
-                            self.environs.lost.get_or_insert_with(|| LOST_MIDWAY.to_owned());
-                            self.rebuild().await?;
-                        }
                     }
                     let halting = self.halting.clone();
                     let ran = tokio::select! { biased;
                         ran = self.environs.start(starting) => Some(ran),
-                        _ = halting.halted() => None,
+                        reason = halting.halted() => { let _ = reason; None }
                     };
-                    self.again(ran).await?
+                    self.stepped(ran)
                 }
                 Effect::ResumeProgram { answer, clock } => {
                     let halting = self.halting.clone();
                     let ran = tokio::select! { biased;
                         ran = self.environs.resume(answer, clock) => Some(ran),
-                        _ = halting.halted() => None,
+                        reason = halting.halted() => { let _ = reason; None }
                     };
-                    self.again(ran).await?
+                    self.stepped(ran)
                 }
                 Effect::CancelProgram => {
                     let ran = self.environs.cancel().await;
@@ -251,13 +246,36 @@ impl Seat {
                 self.stage.answered(&answer.call_items);
                 Happened::Answered(answer)
             }
-            Err(failure) => {
-                let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                let now = self.run.runtime.now().wall;
-                let chance = self.run.runtime.ids().next_bits(now) as u64;
-                let plan: Plan = cantrip.retry().plan(&failure, tries, left, chance);
-                Happened::Failed(failure, plan)
-            }
+            Err(failure) => self.failed(failure, tries),
+        }
+    }
+
+    /// What follows a failed attempt, with the deadline at hand.
+    fn failed(&self, failure: Failure, tries: u32) -> Happened {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let now = self.run.runtime.now().wall;
+        let chance = self.run.runtime.ids().next_bits(now) as u64;
+        let plan: Plan = self.machine.facts().cantrip.retry().plan(&failure, tries, left, chance);
+        Happened::Failed(failure, plan)
+    }
+
+    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
+    async fn summarise(&mut self, summary: Summary) -> Happened {
+        let Summary { call, tries, messages, output_tokens } = summary;
+        let facts = Arc::clone(self.machine.facts());
+        let request = Request {
+            choice: Choice::None,
+            output_tokens_max: output_tokens,
+            utterances: self.machine.utterances(),
+            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
+        };
+        let answered = tokio::select! { biased;
+            answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
+            _ = self.halting.halted() => return Happened::Interrupted,
+        };
+        match answered {
+            Ok(answer) => Happened::Answered(answer),
+            Err(failure) => self.failed(failure, tries),
         }
     }
 
@@ -279,25 +297,8 @@ impl Seat {
         join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await
     }
 
-    /// What a program came to. One whose sandbox is gone, through no fault of its own, is run again in another: what it
-    /// was answered is known.
-    async fn again(&mut self, ran: Option<Result<Step, Lost>>) -> Result<Happened, Stopped> {
-        let ran = match ran {
-            Some(Err(Lost::Gone)) => {
-                self.rebuild().await?;
-                let halting = self.halting.clone();
-                tokio::select! { biased;
-                    ran = self.environs.catch_up_whole() => Some(ran),
-                    _ = halting.halted() => None,
-                }
-            }
-            ran => ran,
-        };
-        Ok(self.stepped(ran))
-    }
-
     /// What a program came to; one that was cut off while it ran is gone with its sandbox.
-    fn stepped(&mut self, ran: Option<Result<Step, Lost>>) -> Happened {
+    fn stepped(&mut self, ran: Option<Result<Step, cantrip_circle::medium::Lost>>) -> Happened {
         match ran {
             Some(Ok(Step::Called(call))) => Happened::Called(call),
             Some(Ok(Step::Ran(output))) => Happened::Ran(output),
@@ -305,7 +306,7 @@ impl Seat {
             None => {
                 let reason = self.halting.said().unwrap_or(TruncationReason::Cancelled);
                 let limit = Some(reason.as_str().to_owned());
-                Happened::Ran(Output { limit, rolled_back: true, ..nothing(None) })
+                Happened::Ran(Output { limit, rolled_back: true, ..Output::default() })
             }
         }
     }
@@ -320,11 +321,8 @@ impl Seat {
             Some(leaf) => {
                 let thread = self.run.runtime.loom().thread(leaf).await?;
                 let own = render::own_turns(&thread);
-                // Of the open group nothing is over: what of it is sealed is run again with the rest of it.
-                let holder = self.machine.holder();
-                let before = own.iter().take_while(|turn| Some(turn.id) != holder);
                 let mine = |turn: &&cantrip_loom::Turn| !fresh || turn.entity_id == facts.entity;
-                before.filter(mine).cloned().collect()
+                own.iter().filter(mine).cloned().collect()
             }
             None => Vec::new(),
         };

@@ -1,54 +1,167 @@
-//! The list after a fold: what is kept, and what is told of the rest.
+//! The list after a fold: what is kept, what is shortened, and what is told of the rest.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_loom::{Content, Message};
+use cantrip_loom::{Content, Message, Strategy};
 
-use super::{Deed, Mark, View, content_of};
+use super::{Deed, Group, Mark, View, content_of};
+use crate::limits::{FOLD_INTENTS_MAX, RESULT_STARTS_BYTES_MAX};
 
 /// What a fold stands for, added up over all folds of the thread.
 #[derive(Debug, Clone, Default)]
 pub struct Folded {
-    /// Sequences of the first and the last turn; none while nothing is folded.
+    /// Sequences of the first and the last turn that do not show; none while all do.
     pub turns: Option<(u64, u64)>,
     pub deeds: Vec<Deed>,
     pub said: Option<String>,
 }
 
+/// Intents of which nothing shows any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unshown {
+    /// The newest of them, oldest first.
+    pub last: Vec<Content>,
+    /// How many came before those.
+    pub more: usize,
+}
+
+/// The list as a fold lays it out anew.
+struct Layout {
+    /// What stands right behind the frame.
+    head: Vec<Arc<Message>>,
+    /// Where the fold's own text stands in it.
+    fold: Option<usize>,
+    /// From where on the old list follows.
+    from: usize,
+    /// What stands there now, by its old place: another message, or none.
+    changed: HashMap<usize, Option<Arc<Message>>>,
+    /// How many of the oldest groups are gone.
+    gone: usize,
+    /// What is told of results that are shortened now, by group and place.
+    shortened: Vec<(usize, Vec<(usize, String)>)>,
+}
+
+impl Layout {
+    /// What stands in the place of the old message at `at`.
+    fn at(&self, at: usize, old: &Arc<Message>) -> Option<Arc<Message>> {
+        self.changed.get(&at).map_or_else(|| Some(Arc::clone(old)), Clone::clone)
+    }
+}
+
 impl View {
-    /// Puts a text in the place of all turns up to `to`. What was folded before is part of it, so that at most one fold
-    /// shows; a group that reaches beyond `to` stays whole.
-    pub fn fold(&mut self, to: u64, text: &str) {
-        let kept_from = self.groups.partition_point(|group| group.to <= to);
-        let kept = self.groups.split_off(kept_from);
+    /// Folds all turns up to `to`. What was folded before is part of it, so that at most one fold shows; a group that
+    /// reaches beyond `to` stays whole. By [`Strategy::Selective`] their messages stay and their results become short;
+    /// else `text` stands in their place.
+    pub fn fold(&mut self, strategy: Strategy, to: u64, text: &str) {
+        let layout = self.laid_out(strategy, to, text);
+        let kept = self.groups.split_off(layout.gone);
         let gone = std::mem::replace(&mut self.groups, kept);
         if let Some(first) = gone.first() {
             let from = self.folded.turns.map_or(first.from, |(from, _)| from);
             self.folded.turns = Some((from, gone.last().map_or(first.to, |last| last.to)));
         }
-        let shown_from = self.groups.first().map(|group| group.intent);
-        let shown_from = shown_from.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
         for group in &gone {
             Deed::add_all(&mut self.folded.deeds, &group.deeds);
         }
         self.folded.said = gone.iter().rev().find_map(|group| group.said.clone()).or(self.folded.said.take());
-        self.relist(shown_from, gone.last().map_or(self.framed, |last| last.end), text);
+        for (group, shortened) in &layout.shortened {
+            if let Some(group) = self.groups.get_mut(*group) {
+                group.shrunk = true;
+                group.shortened.clone_from(shortened);
+            }
+        }
+        self.relist(&layout);
     }
 
-    /// Begins the list anew: the frame, the intent, the fold, and what stood behind place `from`.
-    fn relist(&mut self, intent: usize, from: usize, text: &str) {
+    /// What a request would be estimated at, had it been folded so.
+    pub(crate) fn estimate_folded(&self, strategy: Strategy, to: u64, text: &str) -> u64 {
+        let layout = self.laid_out(strategy, to, text);
+        let measure = &self.frame.measure;
+        let framed = (0..self.framed).filter_map(|at| self.list.get(at).cloned());
+        let stays = (layout.from..self.list.len()).filter_map(|at| layout.at(at, self.list.get(at)?));
+        let messages = framed.chain(layout.head.iter().cloned()).chain(stays);
+        let tokens = messages.fold(0.0, |sum, message| sum + measure.tokens(&message));
+        ((tokens + self.frame.tokens()) * self.ratio()).ceil() as u64
+    }
+
+    fn laid_out(&self, strategy: Strategy, to: u64, text: &str) -> Layout {
+        let folded = self.groups.partition_point(|group| group.to <= to);
+        let fold: Arc<Message> = Message::User { content: text.into() }.into();
+        match strategy {
+            Strategy::Selective => self.shortened(folded, to, fold),
+            Strategy::Window | Strategy::Summary => self.without(folded, fold),
+        }
+    }
+
+    /// The frame, the intent of the first group that stays, the fold, and what stood behind the others.
+    fn without(&self, gone: usize, fold: Arc<Message>) -> Layout {
+        let intent = self.groups.get(gone).map(|group| group.intent);
+        let intent = intent.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
+        let told = self.intents.get(intent);
+        let mut changed = HashMap::new();
+        // It is told above, once.
+        if let Some(told) = told {
+            let places = (self.framed..self.list.len())
+                .filter(|at| self.list.get(*at).is_some_and(|message| Arc::ptr_eq(told, message)));
+            changed.extend(places.map(|at| (at, None)));
+        }
+        changed.extend(self.fold_at.map(|at| (at, None)));
+        let head: Vec<_> = told.cloned().into_iter().chain([fold]).collect();
+        let from = gone.checked_sub(1).and_then(|last| self.groups.get(last)).map_or(self.framed, |last| last.end);
+        Layout { fold: Some(self.framed + head.len() - 1), head, from, changed, gone, shortened: Vec::new() }
+    }
+
+    /// Everything in its place, with the results of the first groups told in a line each.
+    fn shortened(&self, folded: usize, to: u64, fold: Arc<Message>) -> Layout {
+        let from = self.folded.turns.map(|(from, _)| from).or(self.groups.first().map(|group| group.from));
+        let mark = format!("[Folded: turns {}-{to}]", from.unwrap_or(1));
+        let mut changed: HashMap<usize, Option<Arc<Message>>> = HashMap::new();
+        changed.extend(self.fold_at.map(|at| (at, Some(fold))));
+        let mut shortened = Vec::with_capacity(folded);
+        for (at, group) in self.groups.iter().take(folded).enumerate() {
+            let told = if group.shrunk { group.shortened.clone() } else { self.told_of(group, mark.len()) };
+            for (place, told) in &told {
+                let message =
+                    self.list.get(group.start + place).map(|message| again(message, format!("{mark} {told}")));
+                changed.insert(group.start + place, message);
+            }
+            shortened.push((at, told));
+        }
+        Layout { head: Vec::new(), fold: self.fold_at, from: self.framed, changed, gone: 0, shortened }
+    }
+
+    /// What is told of the results of a group, of those that get shorter by it.
+    fn told_of(&self, group: &Group, mark: usize) -> Vec<(usize, String)> {
+        let results = (1..=group.results).filter_map(|place| Some((place, self.list.get(group.start + place)?)));
+        results
+            .filter_map(|(place, message)| {
+                let text = content_of(message).text();
+                let gate = match &**message {
+                    Message::Tool { gate, .. } => gate.as_str(),
+                    Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => &self.frame.medium,
+                };
+                let starts = &text[..text.floor_char_boundary(RESULT_STARTS_BYTES_MAX)];
+                let told = format!("{gate}: {} bytes, starts {}", text.len(), serde_json::Value::from(starts));
+                (mark + 1 + told.len() < text.len()).then_some((place, told))
+            })
+            .collect()
+    }
+
+    /// Begins the list anew.
+    fn relist(&mut self, layout: &Layout) {
         let old = std::mem::take(&mut self.list);
         let began = self.current.as_ref().and_then(|current| current.began.as_ref()).map(|mark| mark.length);
         let nudged = self.nudged.take().map(|mark| mark.length);
         self.anchor = None;
         self.begin_list();
-        let told = self.intents.get(intent).cloned();
-        if let Some(told) = &told {
-            self.push(Arc::clone(told));
+        for message in &layout.head {
+            self.push(Arc::clone(message));
         }
-        self.push(Message::User { content: text.into() }.into());
-        // What stands behind moves by the same distance, except an intent that was told above.
+        // What stands behind moves by the same distance, except for what is told above.
+        let from = layout.from;
         let mut places = Vec::with_capacity(old.len().saturating_sub(from));
+        let mut tokens = Vec::with_capacity(places.capacity());
         for at in from..old.len() {
             if began == Some(at) {
                 self.remark();
@@ -57,18 +170,22 @@ impl View {
                 self.nudged = Some(Mark { nudge_due: true, ..self.mark() });
             }
             places.push(self.list.len());
-            let Some(message) = old.get(at) else { continue };
-            if told.as_ref().is_some_and(|told| Arc::ptr_eq(told, message)) {
-                continue;
+            tokens.push(self.tally.tokens);
+            if let Some(message) = old.get(at).and_then(|old| layout.at(at, old)) {
+                self.push(message);
             }
-            self.push(Arc::clone(message));
         }
         if began == Some(old.len()) {
             self.remark();
         }
-        let end = self.list.len();
+        self.fold_at = layout.fold;
+        let (end, all) = (self.list.len(), self.tally.tokens);
         let moved = |at: usize| at.checked_sub(from).and_then(|at| places.get(at)).copied().unwrap_or(end);
+        let until = |at: usize| at.checked_sub(from).and_then(|at| tokens.get(at)).copied().unwrap_or(all);
         for group in &mut self.groups {
+            if group.shrunk {
+                group.tokens = until(group.end) - until(group.start);
+            }
             (group.start, group.end) = (moved(group.start), moved(group.end));
         }
     }
@@ -85,10 +202,47 @@ impl View {
         &self.folded
     }
 
-    /// The intents of which no group is left once the first `place` groups are folded, oldest first.
-    pub fn intents_before(&self, place: usize) -> Vec<Content> {
+    /// The intents of which no group is left once the first `place` groups are folded.
+    pub fn intents_before(&self, place: usize) -> Unshown {
         let shown = self.groups.get(place).map(|group| group.intent);
         let shown = shown.or(self.current.as_ref().map(|current| current.intent)).unwrap_or(0);
-        self.intents[..shown.min(self.intents.len())].iter().map(|told| content_of(told)).collect()
+        let before = &self.intents[..shown.min(self.intents.len())];
+        let more = before.len().saturating_sub(FOLD_INTENTS_MAX);
+        Unshown { last: before[more..].iter().map(|told| content_of(told)).collect(), more }
     }
+
+    /// The intent of the first group that shows, and that of the cast under way.
+    pub(crate) fn intents_about(&self) -> impl Iterator<Item = Content> {
+        let first = self.groups.first().map(|group| group.intent);
+        let now = self.current.as_ref().map(|current| current.intent);
+        first.into_iter().chain(now).filter_map(|at| self.intents.get(at)).map(|told| content_of(told))
+    }
+
+    /// The text of the fold that shows.
+    pub(crate) fn fold_text(&self) -> Option<String> {
+        self.fold_at.and_then(|at| self.list.get(at)).map(|message| content_of(message).text())
+    }
+
+    /// What stands in the list from the fold, or the frame, to the end of the first `groups` groups; with each message
+    /// the sequence of the turn that it begins.
+    pub(crate) fn messages_of(&self, groups: usize) -> impl Iterator<Item = (Option<u64>, &Arc<Message>)> {
+        let from = self.fold_at.map_or(self.framed, |at| at + 1);
+        let to = groups.checked_sub(1).and_then(|last| self.groups.get(last)).map_or(from, |last| last.end);
+        let begins = |at: usize| {
+            let place = self.groups.binary_search_by_key(&at, |group| group.start).ok()?;
+            self.groups.get(place).map(|group| group.from)
+        };
+        (from..to).filter_map(move |at| Some((begins(at), self.list.get(at)?)))
+    }
+}
+
+/// The same message with another text.
+fn again(message: &Message, text: String) -> Arc<Message> {
+    let content = Content::Text(text);
+    Arc::new(match message {
+        Message::Tool { tool_call_id, gate, .. } => {
+            Message::Tool { tool_call_id: tool_call_id.clone(), gate: gate.clone(), content }
+        }
+        Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => Message::User { content },
+    })
 }

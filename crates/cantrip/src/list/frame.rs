@@ -65,6 +65,13 @@ impl Frame {
         self
     }
 
+    /// With this window: that of an entity is the one it was made with, whatever is known of its crystal since.
+    #[must_use]
+    pub fn windowed(mut self, window: Option<u64>) -> Self {
+        self.measure.window = window;
+        self
+    }
+
     /// The system messages.
     pub(super) fn messages(&self) -> impl Iterator<Item = Arc<Message>> {
         let texts = self.system_prompt.iter().chain(&self.capabilities);

@@ -1,7 +1,8 @@
 //! One utterance with all it caused, and how it reads.
 
 use cantrip_canon::{CastId, TurnId};
-use cantrip_loom::{Closing, Content, GateCall, GateRecord, Message, Output, TruncationReason, Utterance, render};
+use cantrip_loom::render::{self, Ended};
+use cantrip_loom::{GateCall, GateRecord, Message, Output, Utterance};
 
 use super::frame::provider_of;
 use super::{Closed, Frame, is_delegated};
@@ -41,39 +42,6 @@ impl Deed {
     }
 }
 
-/// How a group came to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The cast went on.
-    Open,
-    Terminated,
-    Truncated(TruncationReason),
-    /// A fork left the rest of it behind.
-    Forked,
-}
-
-impl Ended {
-    /// None while the group goes on in another turn.
-    pub(super) fn by(closing: &Closing) -> Option<Self> {
-        match closing {
-            Closing::Open => Some(Self::Open),
-            Closing::Sealed { .. } => None,
-            Closing::Terminated { .. } => Some(Self::Terminated),
-            Closing::Truncated { reason, .. } => Some(Self::Truncated(*reason)),
-        }
-    }
-
-    /// How a call reads that left no record.
-    fn not_run(self) -> String {
-        match self {
-            Self::Open => "[not run: no record]".to_owned(),
-            Self::Terminated => "[skipped: done was called]".to_owned(),
-            Self::Truncated(reason) => format!("[not run: {}]", reason.as_str()),
-            Self::Forked => "[not run: forked here]".to_owned(),
-        }
-    }
-}
-
 /// The turns of a group as they come.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
@@ -87,13 +55,6 @@ pub(super) struct Parts {
     records: Vec<GateRecord>,
     pub(super) tokens_prompt: u64,
     pub(super) tokens_completion: u64,
-}
-
-/// A group as messages.
-pub(super) struct Told {
-    pub(super) messages: Vec<Message>,
-    /// It said something and nothing answered it.
-    pub(super) silent: bool,
 }
 
 impl Parts {
@@ -135,27 +96,21 @@ impl Parts {
         Some(if end < said.len() { format!("{}...", &said[..end]) } else { said.to_owned() })
     }
 
-    /// One assistant message, then one result per call in call order; or what a program in the text, or a person,
-    /// answered.
-    pub(super) fn messages(&self, frame: &Frame, ended: Ended) -> Told {
+    /// The group as its crystal reads it.
+    pub(super) fn messages(&self, frame: &Frame, ended: Ended) -> Vec<Message> {
         let said = &self.utterance;
-        let calls: Vec<GateCall> =
-            said.calls.iter().enumerate().map(|(at, call)| self.shown(call, at, frame)).collect();
-        let results = said.calls.iter().zip(&calls).map(|(call, shown)| Message::Tool {
-            tool_call_id: shown.tool_call_id.clone(),
-            gate: shown.gate.clone(),
-            content: self.result(call, frame, ended).into(),
-        });
-        let mut messages = Vec::with_capacity(1 + said.calls.len());
-        messages.extend(results);
-        if said.calls.is_empty() && self.outputs.iter().any(|output| output.tool_call_id.is_none()) {
-            messages.push(Message::User { content: self.output(None, frame, ended).into() });
-        }
-        let silent = messages.is_empty();
-        let spoken = said.content.as_deref().filter(|content| !content.trim().is_empty());
+        let calls = said.calls.iter().enumerate().map(|(at, call)| self.shown(call, at, frame)).collect();
         let parts = said.parts.clone().filter(|parts| frame.is_own(&parts.provider));
-        messages.insert(0, Message::Assistant { content: spoken.map(Content::from), calls, parts });
-        Told { messages, silent }
+        let group = render::Group {
+            from: self.from,
+            utterance: said,
+            outputs: self.outputs.iter().collect(),
+            records: self.records.iter().collect(),
+            ended,
+            medium: &frame.medium,
+            results_bytes_max: render::results_bytes_max(frame.measure.window),
+        };
+        group.messages(calls, parts)
     }
 
     /// A call as it is shown: an id that another provider made is replaced by one of ours, the same every time.
@@ -166,62 +121,5 @@ impl Parts {
             None => !self.utterance.model.contains('/') || frame.is_own(provider_of(&self.utterance.model)),
         };
         if own { call.clone() } else { GateCall { tool_call_id: format!("{}_{}", self.first, at + 1), ..call.clone() } }
-    }
-
-    /// What came of a call.
-    fn result(&self, call: &GateCall, frame: &Frame, ended: Ended) -> String {
-        let id = Some(call.tool_call_id.as_str());
-        if self.outputs.iter().any(|output| output.tool_call_id.as_deref() == id) {
-            return self.output(id, frame, ended);
-        }
-        let own = || self.records.iter().filter(|record| record.tool_call_id.as_deref() == id);
-        // In code the records with this id are those of the program; only one of its own name is the call's.
-        let program = call.gate == frame.medium;
-        match own().filter(|record| !program || record.gate == call.gate).find_map(render::call_text) {
-            Some(text) => text,
-            None if program && own().next().is_some() => self.output(id, frame, ended),
-            None => ended.not_run(),
-        }
-    }
-
-    /// The output of one program, joined over the turns it ran in.
-    fn output(&self, id: Option<&str>, frame: &Frame, ended: Ended) -> String {
-        let outputs = self.outputs.iter().filter(|output| output.tool_call_id.as_deref() == id);
-        let joined = outputs.fold(nothing(), join);
-        let left_open = ended == Ended::Forked && self.records.last().is_some_and(is_delegated);
-        if left_open && self.records.last().is_some_and(|record| record.tool_call_id.as_deref() == id) {
-            let lines = joined.environment_lost.iter().chain(&joined.console).cloned();
-            return lines.chain([ended.not_run()]).collect::<Vec<_>>().join("\n");
-        }
-        render::output_text(&joined, self.from, &frame.medium)
-    }
-}
-
-fn nothing() -> Output {
-    Output {
-        tool_call_id: None,
-        clock_ms: None,
-        console: Vec::new(),
-        value: None,
-        error: None,
-        cut: 0,
-        limit: None,
-        rolled_back: false,
-        environment_lost: None,
-    }
-}
-
-/// What one program gave in an earlier turn and in a later one.
-fn join(before: Output, after: &Output) -> Output {
-    Output {
-        tool_call_id: before.tool_call_id.or_else(|| after.tool_call_id.clone()),
-        clock_ms: before.clock_ms.or(after.clock_ms),
-        console: before.console.into_iter().chain(after.console.iter().cloned()).collect(),
-        value: after.value.clone().or(before.value),
-        error: after.error.clone().or(before.error),
-        cut: before.cut + after.cut,
-        limit: after.limit.clone().or(before.limit),
-        rolled_back: before.rolled_back || after.rolled_back,
-        environment_lost: before.environment_lost.or_else(|| after.environment_lost.clone()),
     }
 }

@@ -1,5 +1,6 @@
 //! How many tokens is a text, before anyone has counted?
 
+use cantrip_crystal::Profile;
 use cantrip_loom::{Content, Message, Part};
 
 /// How a model's tokens are estimated, and how many it takes.
@@ -15,13 +16,19 @@ pub struct Measure {
 }
 
 impl Default for Measure {
-    /// What holds for most models: a little over three bytes a token, and an image like a page of text.
+    /// What holds for most models.
     fn default() -> Self {
-        Self { window: None, bytes_per_token: 3.3, message_tokens: 4.0, image_tokens: 1_600.0 }
+        Self::of(&Profile::default())
     }
 }
 
 impl Measure {
+    /// As a crystal's profile has it.
+    pub fn of(profile: &Profile) -> Self {
+        let Profile { window, bytes_per_token, message_tokens, image_tokens, .. } = *profile;
+        Self { window, bytes_per_token, message_tokens, image_tokens }
+    }
+
     pub(super) fn tokens_of_bytes(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bytes_per_token
     }

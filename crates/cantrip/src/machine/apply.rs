@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cantrip_canon::{Instant, Timestamp, TurnId};
+use cantrip_canon::{Instant, Timestamp};
 use cantrip_loom::{
     Asked, Bodies, CallSettled, Caller, Closing, EndedBy, Ending, Error, Event, GateRecord, Opened, Settled,
     Settlement, Started, TurnClosed, Work as Working,
@@ -39,23 +39,35 @@ impl Machine {
         fresh: bool,
     ) -> Result<(), Error> {
         match event {
-            Event::Attempt(attempt) => {
-                let turn = self.turn_of(attempt.call_id.caller())?;
-                match &mut self.phase {
-                    Phase::Asking(asking) => {
-                        asking.recorded(turn, attempt.number);
-                        Ok(())
-                    }
-                    Phase::Acting(_) | Phase::Ended => Err(self.incoherent("attempt", "a turn is open")),
+            Event::Attempt(attempt) => match (attempt.call_id.caller(), &mut self.phase) {
+                (Caller::Turn(turn), Phase::Asking(asking)) => {
+                    asking.recorded(turn, attempt.number);
+                    Ok(())
                 }
-            }
+                (Caller::Fold(_), Phase::Folding(summarising)) => {
+                    summarising.recorded(attempt.number);
+                    Ok(())
+                }
+                // Whoever was writing it is gone: it is begun anew.
+                (Caller::Fold(_), Phase::Asking(asking)) => {
+                    asking.folding(false);
+                    Ok(())
+                }
+                (Caller::Turn(_), Phase::Folding(_)) | (_, Phase::Acting(_) | Phase::Ended) => {
+                    Err(self.incoherent("attempt", "a turn is open"))
+                }
+            },
             Event::Opened(opened) => self.opened(opened, at, now, bodies),
             Event::Started(started) => self.started(started, bodies, fresh),
             Event::Settled(settled) => self.settled(settled, bodies),
             Event::Turn(closed) => self.closed(closed, now, bodies),
             Event::Fold(fold) => {
                 let text = fold.text.load(bodies)?;
-                self.view.fold(fold.to, &text);
+                self.view.fold(fold.strategy, fold.to, &text);
+                self.leave_folding();
+                if let Phase::Asking(asking) = &mut self.phase {
+                    asking.folding(true);
+                }
                 Ok(())
             }
             Event::End(end) => {
@@ -85,18 +97,13 @@ impl Machine {
         }
     }
 
-    fn turn_of(&self, caller: Caller) -> Result<TurnId, Error> {
-        match caller {
-            Caller::Turn(turn) => Ok(turn),
-            Caller::Fold(_) => Err(self.incoherent("attempt", "it belongs to a fold")),
-        }
-    }
-
     fn opened(&mut self, opened: &Opened, at: Timestamp, now: Instant, bodies: &dyn Bodies) -> Result<(), Error> {
         let since = match &self.phase {
             Phase::Asking(asking) if asking.since != Instant::default() => asking.since,
             Phase::Asking(_) => now,
-            Phase::Acting(_) | Phase::Ended => return Err(self.incoherent("opened", "a turn is open")),
+            Phase::Folding(_) | Phase::Acting(_) | Phase::Ended => {
+                return Err(self.incoherent("opened", "a turn is open"));
+            }
         };
         let said = Arc::new(opened.utterance.load(bodies)?);
         self.usage = self.usage.plus(&opened.usage);
@@ -114,7 +121,7 @@ impl Machine {
         let fault = self.incoherent("settled", "no turn is open");
         match &mut self.phase {
             Phase::Acting(group) => Ok(group),
-            Phase::Asking(_) | Phase::Ended => Err(fault),
+            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => Err(fault),
         }
     }
 
@@ -152,7 +159,11 @@ impl Machine {
 
     fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) -> Result<(), Error> {
         let number = settled.call_id.number();
-        if number == 0 {
+        let of_fold = match settled.call_id.caller() {
+            Caller::Fold(_) => true,
+            Caller::Turn(_) => false,
+        };
+        if number == 0 || of_fold {
             if let Some(usage) = &settled.usage {
                 self.usage = self.usage.plus(usage);
                 self.tokens = self.tokens.saturating_add(usage.total_tokens());
@@ -166,22 +177,24 @@ impl Machine {
             Some(call) => call,
             None => self.asked(number, settled.asked.as_ref(), bodies)?,
         };
+        let came_to = Box::new(Settled {
+            result: result.clone(),
+            reply: settled.reply.clone(),
+            data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
+            children: settled.children.clone(),
+            changes: settled.changes.clone(),
+            clock_ms: settled.clock_ms,
+            duration_ms: settled.duration_ms,
+            cost: settled.cost,
+            decision: settled.decision.clone(),
+        });
         let record = GateRecord {
             call_id: settled.call_id,
             tool_call_id: call.tool_call_id.clone(),
             gate: call.gate.clone(),
             args: call.args.clone(),
             ephemeral: settled.ephemeral,
-            settlement: Settlement::Settled(Box::new(Settled {
-                result: result.clone(),
-                reply: settled.reply.clone(),
-                children: settled.children.clone(),
-                changes: settled.changes.clone(),
-                clock_ms: settled.clock_ms,
-                duration_ms: settled.duration_ms,
-                cost: settled.cost,
-                decision: settled.decision.clone(),
-            })),
+            settlement: Settlement::Settled(came_to.clone()),
         };
         let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().clone());
         if let (true, true, Some(promises)) = (unstarted, settled.reply.is_success(), &promises) {
@@ -193,10 +206,10 @@ impl Machine {
         let group = self.group()?;
         group.count(&record, promises.is_some_and(|promises| promises.polling));
         if call.gate == "done" && settled.reply.is_success() {
-            group.done = Some(result.clone());
+            group.done = Some(result);
         }
         group.clock = clock.unwrap_or(group.clock).max(group.clock);
-        call.state = CallState::Settled { reply: settled.reply.clone(), result, clock };
+        call.state = CallState::Settled(came_to);
         group.records.push(record);
         group.calls.insert(number, call);
         Ok(())

@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use cantrip_canon::{Instant, TurnId};
 use cantrip_circle::MediumKind;
-use cantrip_crystal::{
-    Answer, Charge, Failure, Plan, contract,
-    limits::{DEMANDS_MAX, OUTPUT_TOKENS_DEFAULT},
-};
+use cantrip_crystal::{Answer, Charge, Failure, Plan, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
     Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
 };
@@ -17,7 +14,7 @@ use cantrip_spend::ReservationId;
 use serde_json::Value;
 
 use super::{Asked, Effect, Failing, Machine, Phase, World};
-use crate::fold::{Made, Means, Trigger};
+use crate::fold::Trigger;
 use crate::limits::OUTPUT_TOKENS_MIN;
 
 /// The turn that is being asked for.
@@ -38,8 +35,10 @@ pub(super) struct Asking {
     pub since: Instant,
     output_tokens: u32,
     reservation: Option<ReservationId>,
-    /// A fold was made because the crystal said that the list is too long.
+    /// A fold was made, or tried, because the crystal said that the list is too long.
     refolded: bool,
+    /// Such a fold was being written when its writer was lost.
+    refolding: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +70,15 @@ impl Asking {
             output_tokens: 0,
             reservation: None,
             refolded: false,
+            refolding: false,
+        }
+    }
+
+    /// A record tells of an attempt to write a fold; `written` is what came of it.
+    pub(super) fn folding(&mut self, written: bool) {
+        if self.turn.is_some() {
+            self.refolding = !written;
+            self.refolded = written;
         }
     }
 
@@ -86,7 +94,7 @@ impl Machine {
         let fault = self.incoherent("attempt", "nothing is being asked");
         match &mut self.phase {
             Phase::Asking(asking) => Ok(asking),
-            Phase::Acting(_) | Phase::Ended => Err(fault),
+            Phase::Folding(_) | Phase::Acting(_) | Phase::Ended => Err(fault),
         }
     }
 
@@ -122,10 +130,17 @@ impl Machine {
         if let Some(reason) = self.spent() {
             return self.end_alone(reason, None, world);
         }
-        if self.asking()?.turn.is_none() {
-            self.fold_if_due(world)?;
+        match (self.asking()?.turn, self.asking()?.refolding) {
+            (None, _) => self.fold_if_due(world)?,
+            (Some(_), true) => {
+                self.fold_to_last(world)?;
+            }
+            (Some(_), false) => {}
         }
-        let wanted = self.facts.cantrip.call().output_tokens().unwrap_or(OUTPUT_TOKENS_DEFAULT);
+        if let Phase::Folding(_) = self.phase {
+            return Ok(None);
+        }
+        let wanted = self.facts.cantrip.output_tokens();
         let mut cap = wanted;
         if let Some(limit) = self.facts.circle.wards().max_tokens {
             let left = limit.saturating_sub(self.tokens).saturating_sub(self.view.estimate());
@@ -142,26 +157,6 @@ impl Machine {
             asking.since = now;
         }
         Ok(None)
-    }
-
-    fn fold_if_due(&mut self, world: &World<'_>) -> Result<(), Error> {
-        let folding = *self.facts.cantrip.folding();
-        let cap = self.facts.cantrip.call().output_tokens().unwrap_or(OUTPUT_TOKENS_DEFAULT);
-        match folding.trigger(&self.view, u64::from(cap)) {
-            Some(trigger) => self.fold(trigger, world).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    /// Folds, and says whether there was anything to fold.
-    fn fold(&mut self, trigger: Trigger, world: &World<'_>) -> Result<bool, Error> {
-        let Some(plan) = self.facts.cantrip.folding().plan(&self.view, trigger) else { return Ok(false) };
-        let circle = &self.facts.circle;
-        let means = Means { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() };
-        let made = Made::window(&self.view, plan, means);
-        let record = made.record(world.ids.next(world.now.wall), self.facts.entity, &mut self.bodies)?;
-        self.draft(record, world)?;
-        Ok(true)
     }
 
     pub(super) fn authorized(&mut self) -> Result<(), Error> {
@@ -287,6 +282,7 @@ impl Machine {
             duration_ms: super::millis_up(world.now.monotonic.since(since)),
             asked: None,
             ephemeral: false,
+            data: None,
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,
@@ -306,9 +302,11 @@ impl Machine {
             Charge::Nothing | Charge::Unknown => None,
         };
         self.settle_attempt(failure.filled(tries).into(), usage, world)?;
-        if failure.context_too_long() && self.fold_to_last(world)? {
+        if failure.context_too_long() {
             self.asking()?.stage = Stage::Check;
-            return Ok(());
+            if self.fold_to_last(world)? {
+                return Ok(());
+            }
         }
         match plan {
             Plan::Again(delay) => {
@@ -331,7 +329,9 @@ impl Machine {
 
     /// One fold to the last group, once a turn. Whether there was anything to fold.
     fn fold_to_last(&mut self, world: &World<'_>) -> Result<bool, Error> {
-        if std::mem::replace(&mut self.asking()?.refolded, true) {
+        let asking = self.asking()?;
+        asking.refolding = false;
+        if std::mem::replace(&mut asking.refolded, true) {
             return Ok(false);
         }
         self.fold(Trigger::TooLong, world)

@@ -11,8 +11,9 @@ use cantrip_crystal::{Answer, Failure, Messages, Plan};
 use cantrip_loom::{Body, CallId, Change, Event, Fault, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
 use cantrip_spend::ReservationId;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::folding::Summary;
 use super::spawn::Newborn;
 
 /// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
@@ -47,6 +48,8 @@ pub(crate) enum Effect {
         bodies: Vec<Body>,
     },
     Ask(Asked),
+    /// A piece of what is folded is read by the crystal that writes folds.
+    Summarise(Summary),
     Sleep(Duration),
     /// Together, at most eight at once; the answers are told in this order.
     Execute(Vec<Work>),
@@ -106,6 +109,8 @@ pub(crate) struct Worked {
     pub number: u32,
     pub reply: ReplyMark,
     pub result: Value,
+    /// What an error says to code, beside its text; empty for a success.
+    pub data: Map<String, Value>,
     pub duration_ms: u64,
     pub changes: Vec<Change>,
     pub bodies: Vec<Body>,

@@ -27,7 +27,7 @@ impl Machine {
         let loops = self.facts.circle.wards().loop_detected?;
         let open = match &self.phase {
             super::Phase::Acting(group) => Some(group.mark()),
-            super::Phase::Asking(_) | super::Phase::Ended => None,
+            super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => None,
         };
         let marks: Vec<_> = self.marks.iter().cloned().chain(open).collect();
         let last = |count: u64| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
-use cantrip_loom::{CallId, GateRecord, Output, ReplyMark, Settlement, Usage, Utterance, Work as Working};
+use cantrip_loom::{CallId, GateRecord, Output, Settled, Settlement, Usage, Utterance, Work as Working};
 use serde_json::{Value, json};
 
 /// A group whose last turn is open.
@@ -66,11 +66,7 @@ pub(super) enum CallState {
         key: Option<String>,
         fresh: bool,
     },
-    Settled {
-        reply: ReplyMark,
-        result: Value,
-        clock: Option<Timestamp>,
-    },
+    Settled(Box<Settled>),
 }
 
 /// A program of the utterance.
@@ -127,7 +123,7 @@ impl Group {
 
     pub(super) fn settled(&self, number: u32) -> bool {
         match self.calls.get(&number) {
-            Some(Call { state: CallState::Settled { .. }, .. }) => true,
+            Some(Call { state: CallState::Settled(_), .. }) => true,
             Some(Call { state: CallState::Started { .. }, .. }) | None => false,
         }
     }
@@ -137,7 +133,7 @@ impl Group {
         let call = self.calls.get(&number)?;
         match &call.state {
             CallState::Started { work, key, fresh: false } => Some((call, work, key.as_ref())),
-            CallState::Started { fresh: true, .. } | CallState::Settled { .. } => None,
+            CallState::Started { fresh: true, .. } | CallState::Settled(_) => None,
         }
     }
 

@@ -11,11 +11,13 @@ mod apply;
 mod ask;
 mod effect;
 mod end;
+mod folding;
 mod group;
 mod program;
 mod settle;
 mod spawn;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +25,21 @@ use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, Content, End, Environment, Error, Event, Fault, Held, Intent, TruncationReason, Usage,
+    Bodies, Body, Content, End, Environment, Error, Event, Fault, FoldView, Held, Intent, TruncationReason, Usage,
 };
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
 pub(crate) use effect::{Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World};
 pub(crate) use end::{halt_of, reply_of};
-pub(crate) use program::{nothing, reading, same, thrown};
+pub(crate) use folding::Summary;
+pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use spawn::Newborn;
 
 use crate::list::{Beginning, View};
 use crate::recipe::Cantrip as Recipe;
 use ask::Asking;
+use folding::Summarising;
 use group::Group;
 
 /// What does not change during a cast.
@@ -131,6 +135,8 @@ fn recorded(fault: &Fault) -> Refusal {
 enum Phase {
     /// An answer is needed, or on its way.
     Asking(Asking),
+    /// The list is folded before an answer is asked for.
+    Folding(Box<Summarising>),
     Acting(Box<Group>),
     Ended,
 }
@@ -187,6 +193,8 @@ pub(crate) struct Machine {
     grown: Vec<Grown>,
     /// What the verifier thought of the answer.
     score: Option<f64>,
+    /// Of a second run: the folds of the first, by the sequence of the turn they follow.
+    recorded_folds: Option<HashMap<u64, Vec<FoldView>>>,
 }
 
 impl Machine {
@@ -226,7 +234,14 @@ impl Machine {
             called: None,
             grown: Vec::new(),
             score: None,
+            recorded_folds: None,
         }
+    }
+
+    /// A second run: it folds where these records say, by the sequence of the turn they follow, and nowhere else.
+    pub(crate) fn folding_as(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
+        self.recorded_folds = Some(recorded);
+        self
     }
 
     /// The cast is cut off from outside. The first reason counts.
@@ -250,14 +265,6 @@ impl Machine {
     /// The last closed turn of the entity's own, or of what it branched off from: what its variables come from.
     pub(crate) fn own_leaf(&self) -> Option<TurnId> {
         self.leaf.or(self.own)
-    }
-
-    /// The turn that holds the utterance that is being acted out.
-    pub(crate) fn holder(&self) -> Option<TurnId> {
-        match &self.phase {
-            Phase::Acting(group) => Some(group.holder),
-            Phase::Asking(_) | Phase::Ended => None,
-        }
     }
 
     pub(crate) fn failing(&self) -> Option<&Failing> {
@@ -296,6 +303,7 @@ impl Machine {
             }
             let effect = match &self.phase {
                 Phase::Asking(_) => self.ask(world)?,
+                Phase::Folding(_) => self.summarise(world)?,
                 Phase::Acting(_) => self.act(world)?,
                 Phase::Ended => Some(Effect::Finish),
             };
@@ -307,12 +315,19 @@ impl Machine {
 
     /// Takes in what happened.
     pub(crate) fn happened(&mut self, what: Happened, world: &World<'_>) -> Result<(), Error> {
+        let folds = matches!(self.phase, Phase::Folding(_));
         match what {
+            Happened::Authorized if folds => self.fold_authorized(),
             Happened::Authorized => self.authorized(),
+            Happened::Reserved(reservations) if folds => self.fold_reserved(&reservations),
             Happened::Reserved(reservations) => self.reserved(&reservations),
+            Happened::Answered(answer) if folds => self.fold_answered(answer, world),
             Happened::Answered(answer) => self.answered(answer, world),
+            Happened::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
             Happened::Failed(failure, plan) => self.failed(failure, plan, world),
+            Happened::Interrupted if folds => self.fold_interrupted(world),
             Happened::Interrupted => self.interrupted(world),
+            Happened::Slept if folds => self.fold_slept(),
             Happened::Slept => self.slept(),
             Happened::Worked(worked) => self.worked(worked, world),
             Happened::Grown(grown) => self.children_grown(grown),
@@ -338,6 +353,7 @@ impl Machine {
                 WorkKind::Refuse(_) | WorkKind::Answer(_) => false,
             }),
             Effect::Ask(_)
+            | Effect::Summarise(_)
             | Effect::Sleep(_)
             | Effect::Spawn(_)
             | Effect::WaitApproval { .. }

@@ -1,9 +1,9 @@
 //! A program of the utterance, in mediums where the crystal writes code.
 
 use cantrip_canon::Timestamp;
-use cantrip_circle::Given;
 use cantrip_circle::medium::{Answer, Lost, ProgramCall};
-use cantrip_loom::{Error, Output, ProgramError, ReplyMark};
+use cantrip_circle::{Given, MediumKind};
+use cantrip_loom::{Child, Error, Output, ProgramError, ReplyMark, Settled};
 use cantrip_reply::{AnyCode, Thrown, codes};
 use serde_json::{Map, Value, json};
 
@@ -13,17 +13,10 @@ use super::{Effect, Machine, Starting, World};
 
 impl Machine {
     pub(super) fn start_program(&mut self, source: String, tool_call_id: String) -> Result<Effect, Error> {
-        let extension = match self.facts.circle.medium() {
-            cantrip_circle::MediumKind::Javascript => "js",
-            cantrip_circle::MediumKind::Python => "py",
-            other @ (cantrip_circle::MediumKind::Conversation
-            | cantrip_circle::MediumKind::Shell
-            | cantrip_circle::MediumKind::Browser
-            | cantrip_circle::MediumKind::Human) => other.as_str(),
-        };
+        let medium = self.facts.circle.medium();
         let group = self.group()?;
         let clock = group.clock;
-        let name = format!("turn-{}.{extension}", group.sequence);
+        let name = program_name(group.sequence, medium);
         group.program = Some(Program { source: source.clone(), tool_call_id, clock, state: ProgramState::Runs });
         Ok(Effect::RunProgram(Starting { name, source, clock }))
     }
@@ -89,7 +82,7 @@ impl Machine {
         let Some(call) = group.calls.get(&number) else {
             return Err(self.incoherent("settled", "it is not there"));
         };
-        let CallState::Settled { reply, result, clock } = &call.state else {
+        let CallState::Settled(settled) = &call.state else {
             return Err(self.incoherent("settled", "it is not settled"));
         };
         let asked = called.map(|called| {
@@ -100,23 +93,22 @@ impl Machine {
         let same = asked.is_none_or(|(gate, args)| {
             cantrip_circle::gate::canonical_name(&gate) == recorded.0 && same(&args, &recorded.1)
         });
-        let clock = clock.unwrap_or(group.clock);
-        let (reply, result) = (reply.clone(), result.clone());
-        let done = recorded.0 == "done" && reply.is_success();
+        let clock = reading(settled.clock_ms).unwrap_or(group.clock);
+        let answer = answer(&recorded.0, settled);
         if !same {
             let group = self.group()?;
-            group
-                .outputs
-                .push(Output { environment_lost: Some(format!("replay differs at turn {sequence}")), ..nothing(None) });
+            group.outputs.push(Output {
+                environment_lost: Some(format!("replay differs at turn {sequence}")),
+                ..Output::default()
+            });
             return self.stop_program(Effect::CancelProgram);
         }
-        if done {
-            return self.stop_program(Effect::ResumeProgram { answer: Answer::Stop, clock });
+        if answer == Answer::Stop {
+            return self.stop_program(Effect::ResumeProgram { answer, clock });
         }
         if let Some(program) = &mut self.group()?.program {
             program.state = ProgramState::Runs;
         }
-        let answer = if reply.is_success() { Answer::Value(result) } else { Answer::Throw(thrown(&reply, &result)) };
         Ok(Effect::ResumeProgram { answer, clock })
     }
 
@@ -142,40 +134,64 @@ impl Machine {
     pub(super) fn sandbox_lost(&mut self, lost: Lost, world: &World<'_>) -> Result<(), Error> {
         let refusal = match lost {
             Lost::Overloaded => codes::overloaded(lost.to_string()).into(),
-            Lost::Stopped | Lost::Gone => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
+            Lost::Stopped => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
         };
         let fault = world.words.fault(refusal);
         let message = format!("{}: {}", fault.mark.code, fault.message);
         let error = ProgramError { name: "Error".to_owned(), message, line: None, column: None };
-        self.ran(Output { error: Some(error), rolled_back: true, ..nothing(None) })
+        self.ran(Output { error: Some(error), rolled_back: true, ..Output::default() })
     }
 }
 
-/// An output that says nothing.
-pub(crate) fn nothing(tool_call_id: Option<String>) -> Output {
-    Output {
-        tool_call_id,
-        clock_ms: None,
-        console: Vec::new(),
-        value: None,
-        error: None,
-        cut: 0,
-        limit: None,
-        rolled_back: false,
-        environment_lost: None,
+/// What a program is called in its errors; code can read it there, so it is the same in a second run.
+pub(crate) fn program_name(sequence: u64, medium: MediumKind) -> String {
+    let extension = match medium {
+        MediumKind::Javascript => "js",
+        MediumKind::Python => "py",
+        MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => medium.as_str(),
+    };
+    format!("turn-{sequence}.{extension}")
+}
+
+/// What code gets for a settled call. It is made of the record alone, so that a program sees the same whenever it is run.
+pub(crate) fn answer(gate: &str, settled: &Settled) -> Answer {
+    match (gate, &settled.result) {
+        _ if !settled.reply.is_success() => {
+            Answer::Throw(thrown(&settled.reply, text(&settled.result), settled.data.clone()))
+        }
+        ("done", _) => Answer::Stop,
+        ("call_agent_batch", Value::Array(elements)) if elements.len() == settled.children.len() => {
+            Answer::List(elements.iter().zip(&settled.children).map(|(value, child)| element(value, child)).collect())
+        }
+        _ => Answer::Value(settled.result.clone()),
     }
 }
 
-/// What code sees of a refusal: what its record keeps, so that it sees the same whenever it is run.
-pub(crate) fn thrown(reply: &ReplyMark, text: &Value) -> Thrown {
+/// One place of a batch's answer. How the child ended says which it is: an answer may look like an error.
+fn element(value: &Value, child: &Child) -> Result<Value, Thrown> {
+    if child.reply.is_success() {
+        return Ok(value.clone());
+    }
+    let error = &value["error"];
+    let mark = serde_json::from_value(error.clone()).unwrap_or_else(|_| ReplyMark::from(codes::CHILD_FAILED.any()));
+    let message = error.get("message").map_or_else(|| text(value), text);
+    // What the error of a child that was called alone has.
+    let data = Map::from_iter([
+        ("entity".to_owned(), json!(child.entity_id)),
+        ("reason".to_owned(), json!(child.reason)),
+        ("child".to_owned(), json!({"type": child.reply.reply_type, "code": child.reply.code})),
+    ]);
+    Err(thrown(&mark, message, data))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn thrown(reply: &ReplyMark, message: String, data: Map<String, Value>) -> Thrown {
     let code: AnyCode = reply.known().unwrap_or(codes::CRASH.any());
-    Thrown {
-        message: text.as_str().map_or_else(|| text.to_string(), str::to_owned),
-        reply_type: reply.reply_type,
-        code,
-        retry: code.advice().unwrap_or(cantrip_reply::Advice::Stop),
-        data: Map::new(),
-    }
+    let retry = code.advice().unwrap_or(cantrip_reply::Advice::Stop);
+    Thrown { message, reply_type: reply.reply_type, code, retry, data }
 }
 
 /// Equal as canonical JSON.

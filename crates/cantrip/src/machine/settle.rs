@@ -11,7 +11,7 @@ impl Machine {
     /// Calls have their replies; in the order in which they were asked for, whichever ended first.
     pub(super) fn worked(&mut self, worked: Vec<Worked>, world: &World<'_>) -> Result<(), Error> {
         for worked in worked {
-            let Worked { number, reply, result, duration_ms, changes, bodies, cost, clock, score } = worked;
+            let Worked { number, reply, result, data, duration_ms, changes, bodies, cost, clock, score } = worked;
             self.bodies.extend(bodies);
             let spelled = self.group()?.spelled.remove(&number);
             let asked = match spelled {
@@ -39,10 +39,8 @@ impl Machine {
                 duration_ms,
                 asked,
                 ephemeral: ephemeral.unwrap_or(false),
-                children: grown
-                    .into_iter()
-                    .map(|child| Child { entity_id: child.entity, reply: child.reply })
-                    .collect(),
+                data: if data.is_empty() { None } else { Some(Box::new(self.held(data)?)) },
+                children: grown.into_iter().map(ended).collect(),
                 changes,
                 clock_ms: u64::try_from(clock.unix_millis()).ok(),
                 cost,
@@ -72,7 +70,7 @@ impl Machine {
             CallState::Started { work: Working::Delegation { .. }, .. } => {
                 Some((*number, call.gate.clone(), call.tool_call_id.clone()))
             }
-            CallState::Started { work: Working::Gate | Working::Verifier, .. } | CallState::Settled { .. } => None,
+            CallState::Started { work: Working::Gate | Working::Verifier, .. } | CallState::Settled(_) => None,
         });
         let (number, gate, tool_call_id) = found.ok_or(fault)?;
         let cut_off = grown.iter().any(|child| child.answer.is_err());
@@ -103,6 +101,11 @@ fn child_failed(child: &Grown, reason: &str) -> Refusal {
     let ReplyMark { reply_type, code } = &child.reply;
     let data = json!({"child": {"type": reply_type, "code": code}});
     codes::child_failed(child.entity.to_string(), reason).data(data).into()
+}
+
+fn ended(child: Grown) -> Child {
+    let reason = child.answer.err().map(|(reason, _)| reason);
+    Child { entity_id: child.entity, reply: child.reply, reason }
 }
 
 /// One element of a batch's answer.

@@ -45,6 +45,7 @@ impl Newborn {
                 Some(context) => Some(Held::of(serde_json::Value::clone(context), bodies)?),
                 None => None,
             },
+            window: self.cantrip.measure().window,
             labels: touched.iter().map(|label| label.as_str().to_owned()).collect(),
         };
         let wards = circle.wards();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin;
-use cantrip_crystal::{AnyCrystal, Compatible, ModelName, NameFault, Programmed, Script, Scripted};
+use cantrip_crystal::{AnyCrystal, Compatible, ModelName, NameFault, ProfileRow, Programmed, Script, Scripted};
 use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,7 @@ impl Spell {
         let mut builder = Cantrip::builder()
             .name(&self.name)
             .crystal(self.opened(&self.crystal, around)?)
+            .profile(self.profile.clone())
             .call(self.call.prompted(self.prompt()?))
             .medium(self.medium)
             .wards(&self.wards)
@@ -32,6 +33,9 @@ impl Spell {
             .retry(self.retry.clone())
             .park(self.park)
             .fenced(self.fenced);
+        if let Some(crystal) = &self.folding_crystal {
+            builder = builder.folding_crystal(self.opened(crystal, around)?);
+        }
         let mut offered = BTreeSet::new();
         for gate in &self.gates {
             let (made, delegates) = self.gate(gate, around)?;
@@ -132,7 +136,7 @@ pub(super) fn resolved(spell: &Spell) -> Value {
         }
     };
     put("name", json!(spell.name));
-    put("crystal", json!(spell.crystal.to_string()));
+    put("crystal", crystal(spell));
     put("medium", json!(spell.medium));
     put("park", json!(spell.park));
     put("fenced", json!(spell.fenced));
@@ -157,14 +161,31 @@ pub(super) fn resolved(spell: &Spell) -> Value {
     put(
         "folding",
         table([
-            ("strategy", json!("window")),
+            ("strategy", json!(spell.folding.strategy)),
             ("trigger_after_turns", json!(spell.folding.trigger_after_turns)),
             ("window_share", json!(spell.folding.window_share)),
+            ("crystal", json!(spell.folding_crystal.as_ref().map(ToString::to_string))),
         ]),
     );
     put("retry", json!(spell.retry));
     put("verify", spell.verify.as_ref().map_or(Value::Null, |command| json!({ "command": command })));
     Value::Object(written)
+}
+
+/// Its name, or a table where the spell says more about it.
+fn crystal(spell: &Spell) -> Value {
+    let name = json!(spell.crystal.to_string());
+    let ProfileRow { window, output_tokens_max, tools, bytes_per_token, .. } = &spell.profile;
+    if spell.profile == ProfileRow::default() {
+        return name;
+    }
+    table([
+        ("model", name),
+        ("window", json!(window)),
+        ("output_tokens", json!(output_tokens_max)),
+        ("tools", json!(tools)),
+        ("bytes_per_token", json!(bytes_per_token)),
+    ])
 }
 
 fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {

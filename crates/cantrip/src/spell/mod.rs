@@ -23,13 +23,12 @@ mod schema;
 mod text;
 mod verifier;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cantrip_circle::{AnyGate, Medium, MediumKind};
-use cantrip_crystal::{AnyCrystal, ModelName, Retry};
+use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Retry};
 use cantrip_loom::AnyLoom;
 use cantrip_reply::{Filled, Invalid, Refusal, codes};
 use serde_json::{Value, json};
@@ -165,6 +164,8 @@ pub struct Spell {
     /// Relative paths begin here.
     pub folder: PathBuf,
     pub crystal: ModelName,
+    /// What the spell knows better about it than the table of models.
+    pub profile: ProfileRow,
     pub medium: MediumKind,
     pub call: Call,
     /// Files whose text follows the system prompt, those that exist.
@@ -174,6 +175,8 @@ pub struct Spell {
     /// As they are written, with what the loader added.
     pub wards: Value,
     pub folding: Folding,
+    /// Who writes folds; the crystal itself unless given.
+    pub folding_crystal: Option<ModelName>,
     pub retry: Retry,
     pub park: bool,
     pub fenced: bool,
@@ -183,15 +186,6 @@ pub struct Spell {
 }
 
 impl Spell {
-    /// The mediums that it and its children may act in.
-    pub fn mediums(&self) -> BTreeSet<MediumKind> {
-        let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
-            GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
-            GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
-        });
-        of_children.chain([self.medium]).collect()
-    }
-
     /// Reads a spell's file.
     pub fn open(path: &Path) -> Result<Self, SpellFault> {
         let file =

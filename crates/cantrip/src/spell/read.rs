@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use cantrip_circle::{MediumKind, Wards};
 use cantrip_crystal::tree::Shape;
-use cantrip_crystal::{Choice, ModelName, Retry, Sampling};
+use cantrip_crystal::{Choice, ModelName, ProfileRow, Retry, Sampling};
+use cantrip_loom::Strategy;
 use serde_json::{Value, json};
 
 use super::Spell;
@@ -12,7 +13,7 @@ use super::gates::{GateSpell, gates, line_of, written};
 use super::text::{Issues, Table, suggestion};
 use crate::Call;
 use crate::fold::Folding;
-use crate::limits::SPELL_TURNS;
+use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
 
 /// How a crystal is written.
 const CRYSTAL: &str = "\"anthropic/claude-sonnet-4-5\"";
@@ -37,14 +38,14 @@ const TOP: [&str; 13] = [
 pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut Issues) -> Option<Spell> {
     table.only(&TOP, issues);
     let name = name(table, file, issues);
-    let crystal = crystal(table, issues);
+    let (crystal, profile) = crystal(table, issues);
     let medium = medium(table, issues);
     let (call, prompt_files) =
         table.table("call", issues).map_or_else(Default::default, |call| self::call(&call, issues));
     let mut gates = table.table("gates", issues).map_or_else(Vec::new, |table| gates(&table, issues));
     let wards = wards(table, crystal.as_ref(), issues);
-    let folding =
-        table.table("folding", issues).map_or_else(Folding::default, |folding| self::folding(&folding, issues));
+    let (folding, folding_crystal) =
+        table.table("folding", issues).map_or_else(Default::default, |folding| self::folding(&folding, issues));
     let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
     let verify = table.table("verify", issues).and_then(|verify| self::verify(&verify, issues));
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
@@ -67,12 +68,14 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
         file: file.to_owned(),
         folder,
         crystal,
+        profile,
         medium,
         call,
         prompt_files,
         gates,
         wards,
         folding,
+        folding_crystal,
         retry,
         park,
         fenced,
@@ -102,7 +105,13 @@ pub(super) fn name_fault(name: &str) -> Option<String> {
     })
 }
 
-fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<ModelName> {
+/// The crystal, and what its spell knows better about it than the table of models.
+fn crystal(table: &Table<'_>, issues: &mut Issues) -> (Option<ModelName>, ProfileRow) {
+    let mut profile = ProfileRow::default();
+    (crystal_named(table, &mut profile, issues), profile)
+}
+
+fn crystal_named(table: &Table<'_>, profile: &mut ProfileRow, issues: &mut Issues) -> Option<ModelName> {
     let Some(node) = table.get("crystal") else {
         issues.note(1, "crystal", format!("a spell needs one: write crystal = {CRYSTAL}"));
         return None;
@@ -110,7 +119,9 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<ModelName> {
     let (written, line) = match &node.shape {
         Shape::Map(_) => {
             let inner = table.table("crystal", issues)?;
-            inner.only(&["model", "fallback", "base_url"], issues);
+            let own = ["model", "fallback", "base_url", "window", "output_tokens", "tools", "bytes_per_token"];
+            inner.only(&own, issues);
+            *profile = self::profile(&inner, issues);
             for (key, what) in
                 [("fallback", "falling back to another crystal"), ("base_url", "another address for a provider")]
             {
@@ -127,28 +138,55 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<ModelName> {
             (table.text("crystal", CRYSTAL, issues)?, node.line)
         }
     };
+    model_name(written, line, "crystal", issues)
+}
+
+fn model_name(written: &str, line: usize, key: &str, issues: &mut Issues) -> Option<ModelName> {
     match written.parse::<ModelName>() {
         Ok(ModelName::Human) => {
-            issues.note(line, "crystal", "a person as crystal is not in this version; name a model");
+            issues.note(line, key, "a person as crystal is not in this version; name a model");
             None
         }
         Ok(name) => Some(name),
         Err(fault) => {
-            issues.note(line, "crystal", fault.to_string());
+            issues.note(line, key, fault.to_string());
             None
         }
     }
+}
+
+/// What a spell says about its crystal.
+fn profile(table: &Table<'_>, issues: &mut Issues) -> ProfileRow {
+    let row = ProfileRow {
+        window: table.whole("window", "32000", issues),
+        output_tokens_max: table
+            .whole("output_tokens", "4096", issues)
+            .map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        tools: table.flag("tools", issues),
+        bytes_per_token: table.number("bytes_per_token", "3.3", issues),
+        ..ProfileRow::default()
+    };
+    if row.window.is_some_and(|window| window < WINDOW_TOKENS_MIN) {
+        let rule = format!("a window of less than {WINDOW_TOKENS_MIN} tokens has no room for a task and its answer");
+        issues.note(line_of(table, "window"), table.key("window"), rule);
+    }
+    if row.output_tokens_max == Some(0) {
+        issues.note(line_of(table, "output_tokens"), table.key("output_tokens"), "no answer has no tokens");
+    }
+    if row.bytes_per_token.is_some_and(|bytes| !(1.0..=f64::from(BYTES_PER_TOKEN_MAX)).contains(&bytes)) {
+        let rule = format!("no model has so many bytes a token: write a number from 1 to {BYTES_PER_TOKEN_MAX}");
+        issues.note(line_of(table, "bytes_per_token"), table.key("bytes_per_token"), rule);
+    }
+    row
 }
 
 fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
     let Some(written) = table.text("medium", "\"javascript\"", issues) else { return MediumKind::default() };
     let line = line_of(table, "medium");
     match written.parse() {
-        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python)) => medium,
-        Ok(medium @ (MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
-            let rule = format!(
-                "the medium {medium} is not in this version; write \"conversation\", \"javascript\" or \"python\""
-            );
+        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript)) => medium,
+        Ok(medium @ (MediumKind::Python | MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
+            let rule = format!("the medium {medium} is not in this version; write \"conversation\" or \"javascript\"");
             issues.note(line, "medium", rule);
             medium
         }
@@ -246,31 +284,37 @@ fn wards(table: &Table<'_>, crystal: Option<&ModelName>, issues: &mut Issues) ->
     written
 }
 
-fn folding(table: &Table<'_>, issues: &mut Issues) -> Folding {
+fn folding(table: &Table<'_>, issues: &mut Issues) -> (Folding, Option<ModelName>) {
     table.only(&["strategy", "trigger_after_turns", "window_share", "crystal"], issues);
-    match table.text("strategy", "\"window\"", issues) {
-        None | Some("window") => {}
-        Some(later @ ("summary" | "selective")) => {
-            let rule = format!("folding by {later} is not in this version; write strategy = \"window\"");
-            issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
-        }
+    let strategy = match table.text("strategy", "\"window\"", issues) {
+        None | Some("window") => Strategy::Window,
+        Some("summary") => Strategy::Summary,
+        Some("selective") => Strategy::Selective,
         Some(other) => {
             let rule = format!("no strategy is called so{}", suggestion(other, &["window", "summary", "selective"]));
             issues.note(line_of(table, "strategy"), table.key("strategy"), rule);
+            Strategy::Window
         }
-    }
-    if let Some(node) = table.get("crystal") {
-        let rule = "only folding by summary asks a crystal, and it is not in this version; leave it out";
-        issues.note(node.line, table.key("crystal"), rule);
-    }
+    };
+    let written = table.text("crystal", CRYSTAL, issues).map(|written| (written, line_of(table, "crystal")));
+    let crystal = match (written, strategy) {
+        (None, _) => None,
+        (Some((written, line)), Strategy::Summary) => model_name(written, line, &table.key("crystal"), issues),
+        (Some((_, line)), Strategy::Window | Strategy::Selective) => {
+            let rule = "only folding by summary asks a crystal: write strategy = \"summary\", or leave it out";
+            issues.note(line, table.key("crystal"), rule);
+            None
+        }
+    };
     let folding = Folding {
         trigger_after_turns: table.whole("trigger_after_turns", "20", issues),
         window_share: table.number("window_share", "0.8", issues).unwrap_or(Folding::default().window_share),
+        strategy,
     };
     for fault in folding.faults() {
         issues.note(table.line, "folding", fault.to_string());
     }
-    folding
+    (folding, crystal)
 }
 
 /// The program that looks at answers.

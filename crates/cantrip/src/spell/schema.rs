@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::gates::BUILT_IN;
+use crate::limits::{BYTES_PER_TOKEN_MAX, WINDOW_TOKENS_MIN};
 
 /// The schema: every key a spell may have, with what it is for.
 pub fn schema() -> Value {
@@ -23,6 +24,12 @@ pub fn schema() -> Value {
                     "model": text("provider/model"),
                     "fallback": texts("Crystals that are asked where this one stays down."),
                     "base_url": text("Another address of the provider."),
+                    "window": {"type": "integer", "minimum": WINDOW_TOKENS_MIN,
+                        "description": "Tokens that it takes, where that is not known or should be less."},
+                    "output_tokens": {"type": "integer", "minimum": 1, "description": "Tokens that it gives at most."},
+                    "tools": flag("Whether it can be offered tools."),
+                    "bytes_per_token": {"type": "number", "minimum": 1, "maximum": BYTES_PER_TOKEN_MAX,
+                        "description": "How its tokens are estimated before anyone has counted."},
                 }), &["model"]),
             ]},
             "medium": {"enum": ["conversation", "javascript", "python", "shell", "browser", "human"],
@@ -53,7 +60,7 @@ pub fn schema() -> Value {
                 "strategy": {"enum": ["window", "summary", "selective"], "default": "window"},
                 "trigger_after_turns": {"type": "integer", "minimum": 2},
                 "window_share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.8},
-                "crystal": text("Who writes summaries."),
+                "crystal": text("Who writes summaries; the crystal itself unless given."),
             }), &[]),
             "retry": object(json!({
                 "max_retries": {"type": "integer", "minimum": 0, "default": 5},

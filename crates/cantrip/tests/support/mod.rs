@@ -223,7 +223,7 @@ mod dying {
     use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
     use cantrip_loom::{
         Answer, AnyLoom, Body, CastView, EntityView, Error, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
-        Record, RewardView, RootView, RunView, Seq, Step, Thread, Turn,
+        Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
     };
     use futures_util::Stream;
     use std::sync::Arc;
@@ -273,6 +273,9 @@ mod dying {
         async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
             self.store.holder(run).await
         }
+        async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+            self.store.orphans(now, page).await
+        }
         fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
             self.store.read(run, after)
         }
@@ -307,12 +310,14 @@ mod dying {
         turns(loom: LoomId, page: Page) -> Listed<Turn>;
         turn(turn: TurnId) -> Turn;
         path(turn: TurnId) -> Vec<Turn>;
+        tail(turn: TurnId, most: usize) -> Vec<Turn>;
         thread(leaf: TurnId) -> Thread;
         leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
         children(turn: TurnId) -> Vec<TurnId>;
         rewards(turn: TurnId) -> Vec<RewardView>;
         folds(turn: TurnId) -> Vec<FoldView>;
         runs(page: Page) -> Listed<RunView>;
+        runs_in(state: RunState, page: Page) -> Listed<RunView>;
         run(run: RunId) -> RunView;
         resolve(prefix: &str) -> Named;
     }

@@ -73,6 +73,7 @@ fn record(id: &str, gate: &str, reply: ReplyMark, result: Value) -> GateRecord {
     let settled = Settled {
         result,
         reply,
+        data: serde_json::Map::new(),
         children: Vec::new(),
         changes: Vec::new(),
         clock_ms: None,
@@ -253,6 +254,10 @@ impl Woven {
     }
 
     pub fn folded(&mut self, to: u64, text: &str) {
+        self.folded_by(Strategy::Window, to, text);
+    }
+
+    pub fn folded_by(&mut self, strategy: Strategy, to: u64, text: &str) {
         let after = self.turns.last().expect("a turn to fold").id;
         let fold = Fold {
             fold_id: self.id(),
@@ -260,7 +265,7 @@ impl Woven {
             after,
             from: 1,
             to,
-            strategy: Strategy::Window,
+            strategy,
             text: Held::Inline { inline: text.to_owned() },
             estimate_before: 0,
             estimate_after: 0,
@@ -268,7 +273,11 @@ impl Woven {
             degraded: false,
         };
         self.folds.push(FoldView { fold, text: text.to_owned(), at: Timestamp::EPOCH });
-        self.live.fold(to, text);
+        self.live.fold(strategy, to, text);
+    }
+
+    pub fn last_cast(&self) -> Option<CastId> {
+        self.casts.last().map(|cast| cast.cast.cast_id)
     }
 
     pub fn thread(&self) -> Thread {
@@ -280,6 +289,7 @@ impl Woven {
             mode: Mode::Tool,
             seed: "0".repeat(16),
             context: None,
+            window: None,
             labels: vec![],
         };
         let leaf = self.turns.last().expect("a turn").id;
@@ -310,7 +320,7 @@ impl Woven {
     /// What the next request sends, the same whichever way it came to be.
     pub fn list(&mut self) -> String {
         let lived = shown(&self.live.request().expect("calls and results fit"));
-        let last_cast = self.casts.last().map(|cast| cast.cast.cast_id);
+        let last_cast = self.last_cast();
         if self.turns.last().is_some_and(|turn| Some(turn.cast_id) == last_cast) {
             let mut read = self.read_back();
             assert_eq!(lived, shown(&read.request().expect("calls and results fit")));

@@ -176,18 +176,16 @@ impl Core {
                 self.clock.set(clock);
                 match answer {
                     Answer::Value(value) => values::read(ctx, &value),
-                    Answer::Throw(throw) => Err(self.refuse(ctx, &prelude, &throw)?),
+                    Answer::List(places) => values::list(ctx, &places, |place| match place {
+                        Ok(value) => values::read(ctx, value),
+                        Err(throw) => refusal(ctx, &prelude, throw),
+                    }),
+                    Answer::Throw(throw) => Err(ctx.throw(refusal(ctx, &prelude, &throw)?)),
                     Answer::Stop => Err(self.stop(ctx, End::Stopped)),
                 }
             }
             Ok(Wake::Kill | Wake::GoOn) | Err(_) => Err(self.stop(ctx, End::Limit(Limit::Cancelled))),
         }
-    }
-
-    fn refuse(&self, ctx: &Ctx<'_>, prelude: &Prelude, throw: &Throw) -> rquickjs::Result<rquickjs::Error> {
-        let fields = json!({"type": throw.kind, "code": throw.code, "retry": throw.retry, "data": throw.data});
-        let fields = values::read(ctx, &fields)?;
-        Ok(ctx.throw(prelude.refusal(ctx, &throw.message, fields)?))
     }
 
     fn rejection<'js>(&self, ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>, handled: bool) {
@@ -307,6 +305,12 @@ impl Drop for Machine {
         self.runtime.set_interrupt_handler(None);
         self.runtime.set_host_promise_rejection_tracker(None);
     }
+}
+
+/// A `GateError`.
+fn refusal<'js>(ctx: &Ctx<'js>, prelude: &Prelude, throw: &Throw) -> rquickjs::Result<Value<'js>> {
+    let fields = json!({"type": throw.kind, "code": throw.code, "retry": throw.retry, "data": throw.data});
+    prelude.refusal(ctx, &throw.message, values::read(ctx, &fields)?)
 }
 
 fn host_functions<'js>(ctx: &Ctx<'js>, core: &Rc<Core>) -> rquickjs::Result<Object<'js>> {

@@ -209,13 +209,7 @@ pub(super) fn read<'js>(ctx: &Ctx<'js>, json: &Json) -> rquickjs::Result<Value<'
         Json::Bool(flag) => Ok(Value::new_bool(ctx.clone(), *flag)),
         Json::Number(number) => Ok(Value::new_number(ctx.clone(), number.as_f64().unwrap_or(f64::NAN))),
         Json::String(text) => JsString::from_str(ctx.clone(), text).map(JsString::into_value),
-        Json::Array(list) => {
-            let array = Array::new(ctx.clone())?;
-            for (index, element) in (0_u32..).zip(list) {
-                define(array.as_object(), index, read(ctx, element)?)?;
-            }
-            Ok(array.into_value())
-        }
+        Json::Array(elements) => list(ctx, elements, |element| read(ctx, element)),
         Json::Object(map) => {
             let object = Object::new(ctx.clone())?;
             for (name, member) in map {
@@ -224,6 +218,19 @@ pub(super) fn read<'js>(ctx: &Ctx<'js>, json: &Json) -> rquickjs::Result<Value<'
             Ok(object.into_value())
         }
     }
+}
+
+/// An array of what `value` makes of each of these.
+pub(super) fn list<'js, T>(
+    ctx: &Ctx<'js>,
+    of: &[T],
+    value: impl Fn(&T) -> rquickjs::Result<Value<'js>>,
+) -> rquickjs::Result<Value<'js>> {
+    let array = Array::new(ctx.clone())?;
+    for (index, element) in (0_u32..).zip(of) {
+        define(array.as_object(), index, value(element)?)?;
+    }
+    Ok(array.into_value())
 }
 
 /// Defined, not assigned: a member named `__proto__` is a member, and no setter of a prototype gets to see it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cantrip_canon::{Timestamp, json};
 use cantrip_loom::{GateCall, Mode, Output, ProgramError};
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Refusal, Thrown, codes};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -195,14 +195,11 @@ impl Paused for InGate {
         Box::pin(async move {
             let answer = match answer {
                 Answer::Value(value) => Answered::Value(value),
+                Answer::List(places) => Answered::List(
+                    places.into_iter().map(|place| place.map_err(|thrown| Box::new(gate_error(thrown)))).collect(),
+                ),
                 Answer::Stop => Answered::Stop,
-                Answer::Throw(thrown) => Answered::Throw(Throw {
-                    message: thrown.message,
-                    kind: thrown.reply_type.as_str().to_owned(),
-                    code: thrown.code.as_str().to_owned(),
-                    retry: thrown.retry.as_str().to_owned(),
-                    data: Value::Object(thrown.data),
-                }),
+                Answer::Throw(thrown) => Answered::Throw(gate_error(thrown)),
             };
             next(self.suspended.answer(answer, now).await, self.name)
         })
@@ -210,6 +207,16 @@ impl Paused for InGate {
 
     fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
         Box::pin(async move { next(self.suspended.cancel().await, self.name) })
+    }
+}
+
+fn gate_error(thrown: Thrown) -> Throw {
+    Throw {
+        message: thrown.message,
+        kind: thrown.reply_type.as_str().to_owned(),
+        code: thrown.code.as_str().to_owned(),
+        retry: thrown.retry.as_str().to_owned(),
+        data: Value::Object(thrown.data),
     }
 }
 

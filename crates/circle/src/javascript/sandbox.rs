@@ -110,6 +110,8 @@ impl Program {
 pub enum Answer {
     /// The call returns this.
     Value(Value),
+    /// The call returns a list, with a `GateError` in the place of each value that is not there.
+    List(Vec<Result<Value, Box<Throw>>>),
     /// The call throws a `GateError`.
     Throw(Throw),
     /// The program stops where it stands: an accepted `done`, or the place where a fork leaves it. Nothing of the entity

@@ -98,6 +98,25 @@ impl World<'_> {
                 }
                 Err(unbuilt) => unbuilt.taken(),
             },
+            Step::Summon { name, crystal } => match self.cantrip(crystal.as_deref()) {
+                Ok(cantrip) => {
+                    let guarded = self.service.summon(&cantrip, None).await;
+                    let taken = Taken::of(&guarded);
+                    if taken.refused.is_none() {
+                        let id = guarded.reply.data()["entity_id"].as_str().and_then(|id| id.parse().ok());
+                        let id = id.ok_or("the reply to a summoning names no entity")?;
+                        self.summoned.insert(name.clone(), id);
+                    }
+                    Ok(taken)
+                }
+                Err(unbuilt) => unbuilt.taken(),
+            },
+            Step::Send { to, intent } => {
+                let entity = *self.summoned.get(to).ok_or_else(|| format!("{to:?} was not summoned"))?;
+                let ask = Ask { intent: intent.clone().map(Content::Text), ..Ask::default() };
+                let cast = self.service.send(entity, ask).await;
+                Ok(seen.cast(cast))
+            }
             Step::Fork { from, crystal, intent } => {
                 let thread = self.last_thread(seen).await?;
                 let turn = thread.as_ref().and_then(|thread| thread.turns.get(*from - 1));

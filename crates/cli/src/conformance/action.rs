@@ -20,6 +20,16 @@ pub(super) enum Step {
         intent: Option<String>,
         crystal: Option<String>,
     },
+    /// Makes an entity that lives on, under a name of the case's own.
+    Summon {
+        name: String,
+        crystal: Option<String>,
+    },
+    /// Casts a summoned entity on a further intent.
+    Send {
+        to: String,
+        intent: Option<String>,
+    },
     MutateCall(Value),
     /// By its place in the loom.
     DeleteTurn(usize),
@@ -45,7 +55,7 @@ impl Step {
     /// Whether it follows a cast.
     pub(super) fn is_after(&self) -> bool {
         match self {
-            Self::Construct | Self::Cast { .. } | Self::Acp => false,
+            Self::Construct | Self::Cast { .. } | Self::Summon { .. } | Self::Send { .. } | Self::Acp => false,
             Self::MutateCall(_)
             | Self::DeleteTurn(_)
             | Self::Reward { .. }
@@ -56,7 +66,7 @@ impl Step {
     }
 }
 
-const ACTION_KEYS: &[&str] = &["construct_cantrip", "cast", "then", "acp_exchange"];
+const ACTION_KEYS: &[&str] = &["construct_cantrip", "cast", "summon", "send", "then", "acp_exchange"];
 const THEN_KEYS: &[&str] = &["mutate_call", "delete_turn", "annotate_reward", "fork", "extract_thread", "export_loom"];
 
 pub(super) fn read_action(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Action> {
@@ -93,8 +103,10 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
                 }
                 steps.push(Step::Cast { intent, crystal });
             }
+            "summon" => steps.extend(summon(value, setup, issues)),
+            "send" => steps.extend(send(value, steps, issues)),
             "then" => {
-                if !steps.iter().any(|step| matches!(step, Step::Cast { .. })) {
+                if !steps.iter().any(|step| matches!(step, Step::Cast { .. } | Step::Send { .. })) {
                     issues.push(key.line, "`then` comes after a cast");
                 }
                 match &value.shape {
@@ -112,6 +124,44 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
             }
         }
     }
+}
+
+/// The name of the new entity, or a mapping that also says which crystal it has.
+fn summon(node: &Node, setup: &Setup, issues: &mut Issues) -> Option<Step> {
+    if matches!(node.shape, Shape::Text(_)) {
+        return issues.text(node).map(|name| Step::Summon { name, crystal: None });
+    }
+    let (mut name, mut crystal) = (None, None);
+    for (key, value) in issues.map(node, "a summoning", &["name", "crystal"]) {
+        if key.text == "name" {
+            name = issues.text(value);
+        } else {
+            crystal = named(value, setup, issues);
+        }
+    }
+    if name.is_none() {
+        issues.push(node.line, "a summoning needs `name`");
+    }
+    Some(Step::Summon { name: name?, crystal })
+}
+
+fn send(node: &Node, steps: &[Step], issues: &mut Issues) -> Option<Step> {
+    let (mut to, mut intent) = (None, None);
+    for (key, value) in issues.map(node, "what is sent", &["to", "intent"]) {
+        if key.text == "intent" {
+            intent = nullable(value, issues);
+        } else {
+            to = issues.text(value);
+        }
+    }
+    let Some(to) = to else {
+        issues.push(node.line, "what is sent needs `to`");
+        return None;
+    };
+    if !steps.iter().any(|step| matches!(step, Step::Summon { name, .. } if *name == to)) {
+        issues.push(node.line, format!("nobody was summoned as {to:?} before"));
+    }
+    Some(Step::Send { to, intent })
 }
 
 fn then(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step>) {

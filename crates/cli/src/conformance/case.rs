@@ -6,24 +6,17 @@ use cantrip_crystal::tree::{Issue, Node, Shape};
 use super::action::{Action, read_action};
 use super::expect::{Wanted, read_expect};
 use super::issues::Issues;
+use super::medium;
 use super::setup::{Setup, read_setup};
 
-/// One case.
+/// One case, or one of its variants.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) rule: String,
     pub(super) name: String,
+    /// The medium of this variant, if the case has several.
+    pub(super) medium: Option<MediumKind>,
     pub(super) body: Body,
-}
-
-impl Case {
-    /// Whether its circle needs this medium to be served.
-    pub(super) fn acts_in(&self, medium: MediumKind) -> bool {
-        match &self.body {
-            Body::Skipped(_) => false,
-            Body::Runs(runs) => runs.setup.circle.as_ref().is_some_and(|circle| circle.mediums.contains(&medium)),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -47,12 +40,19 @@ pub(super) fn read(text: &str) -> Result<Vec<Case>, Vec<Issue>> {
     let root = Node::read_yaml(text).map_err(|issue| vec![issue])?;
     let mut issues = Issues::default();
     let nodes = issues.list(&root, "a list of cases");
-    let cases: Vec<Case> = nodes.iter().filter_map(|node| case(node, &mut issues)).collect();
+    let mut cases = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        for variant in medium::variants(node, &mut issues) {
+            cases.extend(case(&variant.node, variant.medium, &mut issues));
+        }
+    }
     issues.0.sort_by_key(|issue| issue.line);
+    // Each variant of a case tells the faults they share.
+    issues.0.dedup();
     if issues.0.is_empty() { Ok(cases) } else { Err(issues.0) }
 }
 
-fn case(node: &Node, issues: &mut Issues) -> Option<Case> {
+fn case(node: &Node, medium: Option<MediumKind>, issues: &mut Issues) -> Option<Case> {
     let (mut rule, mut name, mut skip) = (None, None, false);
     let (mut setup, mut action, mut expect) = (None, None, None);
     for (key, value) in issues.map(node, "a case", CASE_KEYS) {
@@ -73,7 +73,11 @@ fn case(node: &Node, issues: &mut Issues) -> Option<Case> {
         issues.push(node.line, "a case needs `rule` and `name`");
         return None;
     };
-    let skipped = |why| Some(Case { rule: rule.clone(), name: name.clone(), body: Body::Skipped(why) });
+    let name = match medium {
+        Some(medium) => format!("{name} ({})", medium.as_str()),
+        None => name,
+    };
+    let skipped = |why| Some(Case { rule: rule.clone(), name: name.clone(), medium, body: Body::Skipped(why) });
     if setup.is_none() && action.is_none() && expect.is_none() {
         return skipped(if skip { "marked skip" } else { "it has neither setup, action nor expect" });
     }
@@ -105,5 +109,5 @@ fn case(node: &Node, issues: &mut Issues) -> Option<Case> {
         issues.push(node.line, "a case needs an `action`");
         return None;
     };
-    Some(Case { rule, name, body: Body::Runs(Box::new(Runs { setup, action, expect })) })
+    Some(Case { rule, name, medium, body: Body::Runs(Box::new(Runs { setup, action, expect })) })
 }

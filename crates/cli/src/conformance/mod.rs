@@ -15,6 +15,7 @@ mod expect;
 mod gates;
 mod issues;
 mod loopback;
+mod medium;
 mod pattern;
 mod setup;
 mod world;
@@ -42,7 +43,6 @@ use self::expect::Wanted;
 use self::world::World;
 use crate::limits::{CASE_MS_MAX, CASES_BYTES_MAX, FAULTS_LISTED_MAX};
 use crate::present::{Present, answer};
-use crate::worker;
 
 /// Run files of conformance cases against this runtime.
 #[derive(Debug, clap::Args)]
@@ -77,6 +77,12 @@ struct House {
     mediums: Vec<Arc<dyn Medium>>,
 }
 
+impl House {
+    fn serves(&self, kind: MediumKind) -> bool {
+        kind == MediumKind::Conversation || self.mediums.iter().any(|medium| medium.kind() == kind)
+    }
+}
+
 impl Store {
     fn open(url: &str) -> Result<Self, Refusal> {
         match url.split_once(':') {
@@ -103,7 +109,7 @@ impl Store {
 enum Verdict {
     Passed(Duration),
     Failed(String),
-    Skipped(&'static str),
+    Skipped(String),
 }
 
 #[derive(Default)]
@@ -143,11 +149,7 @@ impl Conformance {
         }
         let javascript = Javascript::start(Options::default())
             .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
-        let mut mediums: Vec<Arc<dyn Medium>> = vec![Arc::new(javascript)];
-        if cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python)) {
-            mediums.push(Arc::new(worker::python()?));
-        }
-        let house = House { store: Store::open(&self.store)?, mediums };
+        let house = House { store: Store::open(&self.store)?, mediums: vec![Arc::new(javascript)] };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
         for (number, case) in &cases {
@@ -204,9 +206,12 @@ fn unreadable(faults: &[(String, Issue)]) -> Filled<Invalid> {
 
 async fn judge(case: &Case, house: &House, name: String) -> Verdict {
     let runs = match &case.body {
-        Body::Skipped(why) => return Verdict::Skipped(why),
+        Body::Skipped(why) => return Verdict::Skipped((*why).to_owned()),
         Body::Runs(runs) => runs,
     };
+    if let Some(medium) = case.medium.filter(|medium| !house.serves(*medium)) {
+        return Verdict::Skipped(format!("nothing serves {} here", medium.as_str()));
+    }
     let begun = Instant::now();
     let limit = Duration::from_millis(CASE_MS_MAX);
     match tokio::time::timeout(limit, faults(runs, house, name)).await {

@@ -9,7 +9,7 @@ use std::{fs, io};
 use cantrip::fold::Folding;
 use cantrip::recipe::Faults;
 use cantrip::{Call, Cantrip, Runtime, loom_named};
-use cantrip_canon::LoomId;
+use cantrip_canon::{EntityId, LoomId};
 use cantrip_circle::gate::builtin::Root;
 use cantrip_circle::gate::canonical_name;
 use cantrip_circle::{AnyGate, Circle, Delegates, Medium};
@@ -38,6 +38,8 @@ pub(super) struct World<'a> {
     _servers: Vec<Loopback>,
     /// One value for every crystal that is cast.
     cantrips: BTreeMap<String, Cantrip>,
+    /// Entities that live on, by the names that the case gave them.
+    pub(super) summoned: BTreeMap<String, EntityId>,
 }
 
 /// Why a cantrip could not be had.
@@ -70,6 +72,7 @@ impl<'a> World<'a> {
             executions: BTreeMap::new(),
             _servers: Vec::new(),
             cantrips: BTreeMap::new(),
+            summoned: BTreeMap::new(),
         };
         if let Some(crystal) = &setup.crystal {
             world.add("crystal", crystal).await?;

@@ -80,6 +80,7 @@ fn entity(last: &Turn) -> EntityView {
             mode: Mode::Tool,
             seed: "0".repeat(16),
             context: None,
+            window: None,
             labels: Vec::new(),
         },
         loom_id: last.loom_id,

@@ -2,7 +2,7 @@
 
 use cantrip_canon::{RunId, bytes_hash};
 use cantrip_spend::{AuthorizationRef, Operation, Reserve, RetryClass};
-use futures_util::{FutureExt, TryStreamExt};
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::{Subject, Weaver, at, utterance};
@@ -75,6 +75,36 @@ pub(super) async fn appends_at_once_leave_no_gap<S: Subject>(subject: S) {
     places.sort_unstable();
     assert_eq!(places, (4..=23).collect::<Vec<u64>>());
     assert_eq!(all(store, episode.run).await.len(), 23);
+}
+
+pub(super) async fn a_refused_step_harms_no_other<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut steps = Vec::new();
+    let mut expected = Vec::new();
+    for n in 0..8 {
+        let good = weaver.cast("count").await;
+        let next = Step::holds(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        expected.push((good.run, 5));
+        let last = Step::holds(weaver.step_id(), good.lease.clone()).record(weaver.draft(odd(n)));
+        let mut stale = good.lease.clone();
+        stale.epoch = Epoch::new(9);
+        let fenced = Step::holds(weaver.step_id(), stale).record(weaver.draft(odd(n)));
+        let late = weaver.opened(&good, utterance(Some("hm"), &[]), &mut Vec::new());
+        let incoherent = Step::holds(weaver.step_id(), good.lease.clone())
+            .record(weaver.draft(super::closed(late.turn_id, Closing::Open)));
+        let twice = Step { id: next.id.clone(), ..last.clone() };
+        steps.extend([(next, true), (fenced, false), (incoherent, false), (twice, false), (last, true)]);
+    }
+    let answers = futures_util::future::join_all(steps.iter().map(|(step, _)| store.append(step.clone()))).await;
+    for ((step, good), answer) in steps.iter().zip(answers) {
+        let committed = matches!(answer, Ok(Answer::Committed(_)));
+        assert_eq!(committed, *good, "{:?}: {answer:?}", step.id);
+    }
+    for (run, newest) in expected {
+        let places: Vec<u64> = all(store, run).await.iter().map(|record| record.seq.get()).collect();
+        assert_eq!(places, (1..=newest).collect::<Vec<u64>>());
+    }
 }
 
 pub(super) async fn a_step_is_written_whole_or_not_at_all<S: Subject>(subject: S) {
@@ -245,6 +275,31 @@ pub(super) async fn a_reader_is_woken_by_the_next_record<S: Subject>(subject: S)
     })
     .await;
     assert_eq!(woken.expect("known"), Seq::new(4));
+}
+
+pub(super) async fn a_follower_gets_every_record_once<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut following = std::pin::pin!(store.follow(episode.run, Seq::new(1)));
+    let mut got = Vec::new();
+    for _ in 0..2 {
+        got.push(following.try_next().await.expect("readable").expect("it is there").seq.get());
+    }
+    assert!(following.next().now_or_never().is_none(), "nothing has been written yet");
+    // One write and its reading at a time, then several writes before the next look.
+    for turns in [1, 1, 3] {
+        for _ in 0..turns {
+            weaver.plain(&mut episode).await;
+        }
+        for _ in 0..turns * 4 {
+            got.push(following.try_next().await.expect("readable").expect("it was written").seq.get());
+        }
+    }
+    assert_eq!(got, (2..=23).collect::<Vec<u64>>());
+    let run: RunId = weaver.id();
+    let lost = std::pin::pin!(store.follow(run, Seq::START)).try_next().await;
+    assert!(matches!(lost, Err(Error::NotFound { .. })), "{lost:?}");
 }
 
 pub(super) async fn an_unknown_kind_passes_through_unchanged<S: Subject>(subject: S) {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use cantrip_canon::RunId;
 use serde_json::json;
 
 use super::{Subject, Weaver, at, utterance};
-use crate::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Step};
+use crate::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Page, ParkReason, Parked, Step};
 
 const LASTS: Duration = Duration::from_secs(30);
 
@@ -114,4 +115,39 @@ pub(super) async fn epochs_survive_reopening<S: Subject>(subject: S) {
     let late = episode.lease.expires_at.after(Duration::from_hours(9));
     let lease = subject.store().acquire(episode.run, owner("process-3"), late, LASTS).await.expect("it is free");
     assert_eq!(lease.epoch, Epoch::new(5));
+}
+
+pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let listed = async |now| -> Vec<RunId> {
+        let listed = store.orphans(now, Page::FIRST).await.expect("readable");
+        assert_eq!(listed.next, None);
+        listed.items.iter().map(|run| run.run_id).collect()
+    };
+    let intent = weaver.intent("later");
+    let (mut step, queued) = weaver.open(crate::Origin::Root, intent, None, 0);
+    step.place = crate::Place::Opens { run: queued.run, lease: None };
+    weaver.commit(step).await;
+    let held = weaver.cast("held").await;
+    let returned = weaver.cast("returned").await;
+    store.release(&returned.lease).await.expect("held");
+    let parked = weaver.cast("parked").await;
+    let waits =
+        Parked { cast_id: parked.cast, reason: ParkReason::Interrupted, turn_id: None, error: None, elapsed_ms: None };
+    let step = Step::holds(weaver.step_id(), parked.lease.clone()).record(weaver.draft(waits));
+    weaver.commit(step).await;
+    store.release(&parked.lease).await.expect("held");
+    let mut ended = weaver.cast("ended").await;
+    weaver.done(&mut ended, json!(1)).await;
+    assert_eq!(listed(at(2_000)).await, [queued.run, returned.run]);
+    // At the very moment it expires a lease may be taken over, and so the run is an orphan.
+    let expired = held.lease.expires_at;
+    assert_eq!(listed(expired).await, [queued.run, held.run, returned.run]);
+    let page = store.orphans(expired, Page { after: None, most: 2 }).await.expect("readable");
+    assert_eq!(page.items.len(), 2);
+    let rest = store.orphans(expired, Page { after: page.next, most: 2 }).await.expect("readable");
+    assert_eq!((rest.items.len(), rest.items[0].run_id, rest.next), (1, returned.run, None));
+    store.acquire(held.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
+    assert_eq!(listed(expired).await, [queued.run, returned.run]);
 }

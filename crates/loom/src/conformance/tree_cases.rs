@@ -1,6 +1,6 @@
 //! Turns, paths, children, forks, folds, rewards, runs.
 
-use cantrip_canon::{EntityId, TurnId};
+use cantrip_canon::{EntityId, FoldId, TurnId};
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
@@ -84,6 +84,24 @@ pub(super) async fn a_path_leads_from_the_root_to_its_turn<S: Subject>(subject: 
     assert_eq!(store.children(turns[2]).await.expect("known"), [turns[3]]);
 }
 
+pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let (turns, children, mut parent) = delegating(&mut weaver, 2).await;
+    let last = weaver.plain(&mut parent).await;
+    let mut branch = fork(&mut weaver, turns[1], 2).await;
+    let new = weaver.plain(&mut branch).await;
+    for leaf in [last, new, children[1], turns[0]] {
+        let path = store.path(leaf).await.expect("readable");
+        for most in 0..=path.len() + 1 {
+            let tail = store.tail(leaf, most).await.expect("readable");
+            assert_eq!(tail, path[path.len().saturating_sub(most)..], "the last {most} of {leaf}");
+        }
+    }
+    let unknown: TurnId = weaver.id();
+    assert!(matches!(store.tail(unknown, 3).await, Err(Error::NotFound { .. })));
+}
+
 /// A parent whose one utterance delegates `children` times in a row, each to one child that is done at once; gives the
 /// parent's turns and the children's.
 async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
@@ -115,7 +133,7 @@ async fn delegating<J: Journal>(weaver: &mut Weaver<'_, J>, children: u32) -> (V
         let result = Held::of(json!(n), &mut Vec::new()).expect("it is short");
         let end = weaver.end_of(&episode, Ending::Terminated { ended_by: EndedBy::Done, result });
         let mut over = settled(call, json!(n), &mut Vec::new());
-        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into() }];
+        over.children = vec![Child { entity_id: child, reply: codes::TERMINATED.any().into(), reason: None }];
         turns.push(open);
         open = next;
         step = Step::holds(weaver.step_id(), parent.lease.clone()).record(weaver.draft(end)).record(weaver.draft(over));
@@ -263,19 +281,7 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
     for _ in 0..3 {
         turns.push(weaver.plain(&mut episode).await);
     }
-    let fold = Fold {
-        fold_id: weaver.id(),
-        entity_id: episode.entity,
-        after: turns[2],
-        from: 1,
-        to: 2,
-        strategy: Strategy::Window,
-        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
-        estimate_before: 900,
-        estimate_after: 300,
-        attempt: None,
-        degraded: false,
-    };
+    let fold = folded(weaver.id(), episode.entity, turns[2]);
     let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold.clone()));
     weaver.commit(step).await;
     turns.push(weaver.plain(&mut episode).await);
@@ -297,6 +303,42 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
     assert_eq!(store.folds(folded).await.expect("known").len(), 1);
     // Every turn stays readable.
     assert_eq!(store.path(folded).await.expect("readable").len(), 5);
+}
+
+fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
+    Fold {
+        fold_id,
+        entity_id,
+        after,
+        from: 1,
+        to: 2,
+        strategy: Strategy::Window,
+        text: Held::of("[Folded: turns 1-2] 2 turns are not shown.".to_owned(), &mut Vec::new()).expect("short"),
+        estimate_before: 900,
+        estimate_after: 300,
+        attempt: None,
+        degraded: false,
+    }
+}
+
+pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    let mut last = None;
+    for _ in 0..3 {
+        last = Some(weaver.plain(&mut episode).await);
+    }
+    let at = last.expect("three turns");
+    let mut before = fork(&mut weaver, at, 3).await;
+    let fold = folded(weaver.id(), episode.entity, at);
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
+    weaver.commit(step).await;
+    let mut after = fork(&mut weaver, at, 3).await;
+    let (before, after) = (weaver.plain(&mut before).await, weaver.plain(&mut after).await);
+    assert_eq!(store.folds(before).await.expect("known"), [], "the original folded after it was left");
+    assert_eq!(store.folds(after).await.expect("known").len(), 1);
+    assert_eq!(store.folds(at).await.expect("known").len(), 1);
 }
 
 pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subject: S) {
@@ -391,6 +433,38 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     assert!(view.ended_at.is_some() && view.created_at < view.ended_at.expect("ended"));
     let listed = store.runs(Page::FIRST).await.expect("readable").items;
     assert_eq!(listed.iter().map(|run| run.run_id).collect::<Vec<_>>(), [queued.run, episode.run]);
+}
+
+pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    for n in 0..5 {
+        let mut episode = weaver.cast("count").await;
+        match n {
+            0 | 3 => {
+                weaver.done(&mut episode, json!(n)).await;
+            }
+            1 => weaver.truncate(&episode, TruncationReason::MaxTurns).await,
+            _ => {}
+        }
+    }
+    let all = store.runs(Page::FIRST).await.expect("readable").items;
+    let states = [
+        RunState::Queued,
+        RunState::Running,
+        RunState::Waiting,
+        RunState::Terminated,
+        RunState::Truncated,
+        RunState::Failed,
+    ];
+    for state in states {
+        let listed = store.runs_in(state, Page::FIRST).await.expect("readable");
+        let expected: Vec<_> = all.iter().filter(|run| run.state == state).cloned().collect();
+        assert_eq!((listed.items, listed.next), (expected, None), "{state:?}");
+    }
+    let first = store.runs_in(RunState::Running, Page { after: None, most: 1 }).await.expect("readable");
+    let second = store.runs_in(RunState::Running, Page { after: first.next, most: 1 }).await.expect("readable");
+    assert_eq!((first.items[0].run_id, second.items[0].run_id, second.next), (all[2].run_id, all[4].run_id, None));
 }
 
 pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subject: S) {
@@ -555,4 +629,109 @@ pub(super) async fn records_that_do_not_follow_are_refused<S: Subject>(subject: 
         assert!(matches!(answer, Err(Error::Incoherent { .. })), "{kind}: {answer:?}");
     }
     weaver.plain(&mut episode).await;
+}
+
+pub(super) async fn what_was_open_goes_on_after_reopening<S: Subject>(subject: S) {
+    let mut next = None;
+    let mut subject = subject;
+    // Whatever the last step was before the store was closed: a turn just opened, a call settled, a turn sealed, a child
+    // done, the delegation settled and another sealed.
+    for stop in 0..6 {
+        let seed = 20 + stop;
+        let (episode, mut plan) = {
+            let store = subject.store();
+            let mut weaver = Weaver::seeded(store, seed);
+            let mut episode = weaver.cast("delegate").await;
+            weaver.plain(&mut episode).await;
+            let calls = [
+                ("read", json!({"n": 1})),
+                ("call_agent", json!({"intent": "a"})),
+                ("call_agent", json!({"intent": "b"})),
+            ];
+            let opened = weaver.opened(&episode, utterance(None, &calls), &mut Vec::new());
+            let mut plan = Plan::new(&mut weaver, &episode, opened);
+            for step in plan.steps.drain(..stop as usize + 1) {
+                weaver.commit(step).await;
+            }
+            (episode, plan)
+        };
+        let Some(reopened) = subject.reopen().await else { return };
+        subject = reopened;
+        let store = subject.store();
+        let (owner, expired) = (crate::Owner::new("process-2").expect("a name"), episode.lease.expires_at);
+        let lease = store.acquire(episode.run, owner, expired, std::time::Duration::from_hours(1)).await.expect("free");
+        for step in plan.steps.drain(..) {
+            let answer = store.append(Step { place: crate::Place::Holds(lease.clone()), ..step }).await;
+            assert!(matches!(answer, Ok(crate::Answer::Committed(_))), "stopped after {stop}: {answer:?}");
+        }
+        let path = store.path(plan.last).await.expect("readable");
+        let shown: Vec<(u64, usize, bool)> =
+            path.iter().map(|turn| (turn.sequence, turn.gate_calls.len(), turn.sealed())).collect();
+        assert_eq!(shown, [(1, 1, false), (2, 2, true), (3, 2, true), (4, 1, false)], "stopped after {stop}");
+        assert_eq!(store.turn(plan.last).await.expect("closed").entity_id, episode.entity);
+        let seen: Vec<Vec<Value>> =
+            path[1..].iter().map(|turn| turn.gate_calls.iter().map(|call| call.args.clone()).collect()).collect();
+        assert_eq!(*next.get_or_insert_with(|| seen.clone()), seen, "stopped after {stop}");
+    }
+}
+
+/// One utterance with a call and two delegations, as the steps that the loop writes.
+struct Plan {
+    steps: Vec<Step>,
+    last: TurnId,
+}
+
+impl Plan {
+    fn new<J: Journal>(weaver: &mut Weaver<'_, J>, episode: &Episode, opened: crate::Opened) -> Self {
+        let holder = opened.turn_id;
+        let call = |n| CallId::of_turn(holder, n);
+        let hold = |weaver: &mut Weaver<'_, J>| Step::holds(weaver.step_id(), episode.lease.clone());
+        let mut steps = Vec::new();
+        let step = hold(weaver).record(weaver.draft(opened)).record(weaver.draft(started(call(1), Work::Gate, None)));
+        steps.push(step);
+        let over = settled(call(1), json!("read"), &mut Vec::new());
+        let step = hold(weaver).record(weaver.draft(over));
+        steps.push(step);
+        let (mut open, mut before) = (holder, None);
+        for n in [2, 3] {
+            let child: EntityId = call(n).child(0);
+            let next: TurnId = weaver.id();
+            let intent = weaver.intent("part");
+            let cast = weaver.cast_of(child, intent);
+            let origin = Origin::Child { parent: open, spawned_by: Spawn { call_id: call(n), index: 0 } };
+            let entity = weaver.entity(child, origin);
+            let cast_id = cast.cast_id;
+            let mut step = hold(weaver);
+            if let Some(over) = before.take() {
+                step = step.record(over);
+            }
+            steps.push(
+                step.record(weaver.draft(started(call(n), Work::Delegation { children: vec![child] }, None)))
+                    .record(weaver.draft(closed(open, Closing::Sealed { call: call(n), next })))
+                    .record(weaver.draft(entity))
+                    .record(weaver.draft(cast)),
+            );
+            let at =
+                Episode { entity: child, cast: cast_id, leaf: Some(open), sequence: 0, turns: 0, ..episode.clone() };
+            let said = weaver.opened(&at, utterance(Some("answer"), &[]), &mut Vec::new());
+            let turn = said.turn_id;
+            let ending = Closing::Terminated { ended_by: EndedBy::Text };
+            let result = Held::of(json!("answer"), &mut Vec::new()).expect("it is short");
+            let at = Episode { leaf: Some(turn), turns: 1, ..at };
+            let end = weaver.end_of(&at, Ending::Terminated { ended_by: EndedBy::Text, result });
+            let step = hold(weaver)
+                .record(weaver.draft(said))
+                .record(weaver.draft(closed(turn, ending)))
+                .record(weaver.draft(end));
+            steps.push(step);
+            before = Some(weaver.draft(settled(call(n), json!("answer"), &mut Vec::new())));
+            open = next;
+        }
+        let mut step = hold(weaver);
+        if let Some(over) = before {
+            step = step.record(over);
+        }
+        steps.push(step.record(weaver.draft(closed(open, Closing::Open))));
+        Self { steps, last: open }
+    }
 }

@@ -75,6 +75,12 @@ impl<'a, J: Journal> Weaver<'a, J> {
         self.ids.next(now)
     }
 
+    /// Moves its clock on, for one of several weavers of the same runs.
+    pub fn skip(&mut self, millis: u64) {
+        self.millis += millis;
+        self.steps += millis;
+    }
+
     pub fn step_id(&mut self) -> StepId {
         self.steps += 1;
         StepId::new(format!("step-{}", self.steps)).expect("a short name")
@@ -121,6 +127,7 @@ impl<'a, J: Journal> Weaver<'a, J> {
             mode: Mode::Tool,
             seed: "00000000000000ff".into(),
             context: None,
+            window: None,
             labels: Vec::new(),
         }
     }
@@ -283,6 +290,7 @@ pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSe
         duration_ms: 3,
         asked: None,
         ephemeral: false,
+        data: None,
         children: Vec::new(),
         changes: Vec::new(),
         clock_ms: None,

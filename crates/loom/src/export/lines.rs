@@ -94,6 +94,9 @@ fn gate_call(record: &GateRecord, redaction: &Redaction) -> Result<(Value, Value
         let value = if matches!(key, "args" | "result") { redaction.value(value) } else { value };
         common.insert(key.to_owned(), value);
     }
+    if let Some(data) = all.get_mut("data") {
+        *data = redaction.value(data.take());
+    }
     Ok((Value::Object(common), Value::Object(all)))
 }
 

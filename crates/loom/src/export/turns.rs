@@ -91,6 +91,8 @@ struct OurCall {
     #[serde(default)]
     ephemeral: bool,
     #[serde(default)]
+    data: Map<String, Value>,
+    #[serde(default)]
     children: Vec<Child>,
     clock_ms: Option<u64>,
     duration_ms: Option<u64>,
@@ -247,6 +249,7 @@ impl<J: Journal> Import<'_, J> {
                 mode: Mode::Tool,
                 seed: "0".repeat(16),
                 context: None,
+                window: None,
                 labels: Vec::new(),
             };
             vec![Draft::opening(now, opening, root)?, Draft::new(now, entity)?, Draft::new(now, begun)?]
@@ -325,6 +328,10 @@ impl<J: Journal> Import<'_, J> {
                     duration_ms: ours.and_then(|ours| ours.duration_ms).unwrap_or(0),
                     asked: Some(asked),
                     ephemeral: ours.is_some_and(|ours| ours.ephemeral),
+                    data: match ours.map(|ours| &ours.data).filter(|data| !data.is_empty()) {
+                        Some(data) => Some(Box::new(Held::of(data.clone(), bodies)?)),
+                        None => None,
+                    },
                     children: ours.map(|ours| ours.children.clone()).unwrap_or_default(),
                     changes: Vec::new(),
                     clock_ms: ours.and_then(|ours| ours.clock_ms),
@@ -394,17 +401,7 @@ fn outputs(line: &Line) -> Vec<Output> {
     if !line.x.outputs.is_empty() || !line.gate_calls.is_empty() || line.observation.is_empty() {
         return line.x.outputs.clone();
     }
-    vec![Output {
-        tool_call_id: None,
-        clock_ms: None,
-        console: vec![line.observation.clone()],
-        value: None,
-        error: None,
-        cut: 0,
-        limit: None,
-        rolled_back: false,
-        environment_lost: None,
-    }]
+    vec![Output { console: vec![line.observation.clone()], ..Output::default() }]
 }
 
 fn ended_by(line: &Line) -> EndedBy {

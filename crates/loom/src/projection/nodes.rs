@@ -22,7 +22,7 @@ pub(super) struct LoomNode {
 
 #[derive(Debug)]
 pub(super) struct RootNode {
-    pub root: Root,
+    pub root: Arc<Root>,
     pub at: Timestamp,
 }
 
@@ -38,6 +38,8 @@ pub(super) struct EntityNode {
     pub sequence: u64,
     pub open: Option<TurnId>,
     pub live_cast: Option<CastId>,
+    /// How many folds there were when it was made: of what it branched off from, those hold for it too.
+    pub folds_before: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,8 @@ pub(super) struct TurnNode {
     pub calls: Vec<CallNode>,
     pub first_of_cast: bool,
     pub first_of_entity: bool,
+    /// The records it is put together from, in its run.
+    pub places: Vec<Seq>,
     /// None while it is open.
     pub closed: Option<Closed>,
     pub children: Vec<TurnId>,
@@ -108,6 +112,8 @@ pub(super) struct FoldNode {
 #[derive(Debug)]
 pub(super) struct Group {
     pub open: TurnId,
+    /// The record that opened its open turn: what settled before belongs to an earlier one.
+    pub since: Seq,
     pub started: BTreeMap<u32, StartedCall>,
     pub settled: BTreeSet<u32>,
 }
@@ -116,11 +122,12 @@ pub(super) struct Group {
 pub(super) struct StartedCall {
     pub asked: Option<Arc<Asked>>,
     pub delegation: bool,
+    pub seq: Seq,
 }
 
 impl Group {
-    pub(super) fn new(open: TurnId) -> Self {
-        Self { open, started: BTreeMap::new(), settled: BTreeSet::new() }
+    pub(super) fn new(open: TurnId, since: Seq) -> Self {
+        Self { open, since, started: BTreeMap::new(), settled: BTreeSet::new() }
     }
 
     pub(super) fn unsettled(&self) -> impl Iterator<Item = u32> + '_ {
@@ -128,8 +135,9 @@ impl Group {
     }
 }
 
+/// How far a run has come, whoever holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub enum Phase {
     Live,
     /// Given up by its machine; who resumes it makes it live again.
     Failed,
@@ -142,12 +150,45 @@ pub(super) struct RunNode {
     pub created_at: Timestamp,
     pub newest: Seq,
     pub epoch: Epoch,
-    phase: Phase,
+    pub phase: Phase,
     pub ended_at: Option<Timestamp>,
     pub parked: bool,
     /// Approvals that nobody has decided.
     pub approvals: BTreeSet<String>,
     pub copied: bool,
+}
+
+impl TurnNode {
+    /// A turn that begins, without anything said in it yet.
+    pub(super) fn open(of: TurnOf, parent: Option<TurnId>) -> Self {
+        Self {
+            parent,
+            loom: of.loom,
+            entity: of.entity,
+            cast: of.cast,
+            sequence: of.sequence,
+            holder: of.holder,
+            opened: None,
+            calls: Vec::new(),
+            first_of_cast: false,
+            first_of_entity: false,
+            places: Vec::new(),
+            closed: None,
+            children: Vec::new(),
+            rewards: Vec::new(),
+            folds: Vec::new(),
+        }
+    }
+}
+
+/// Where a turn belongs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TurnOf {
+    pub loom: LoomId,
+    pub entity: EntityId,
+    pub cast: CastId,
+    pub sequence: u64,
+    pub holder: TurnId,
 }
 
 impl RunNode {

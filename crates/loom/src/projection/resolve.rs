@@ -8,60 +8,64 @@ use super::Projection;
 use crate::id::prefix_range;
 use crate::{Error, Named};
 
+/// The beginning of an id, with its kind (`turn_06cy`) or without (`06cy`).
+#[derive(Debug, Clone, Copy)]
+pub struct Beginning<'a> {
+    text: &'a str,
+    kind: Option<&'a str>,
+    digits: &'a str,
+}
+
+impl<'a> Beginning<'a> {
+    pub fn of(text: &'a str) -> Self {
+        match text.split_once('_') {
+            Some((kind, digits)) => Self { text, kind: Some(kind), digits },
+            None => Self { text, kind: None, digits: text },
+        }
+    }
+
+    /// The first and the last id of kind `K` that begin so, if one can.
+    pub fn range<K: Kind>(&self) -> Option<(Id<K>, Id<K>)> {
+        prefix_range(self.digits).filter(|_| self.kind.is_none_or(|kind| kind == K::PREFIX))
+    }
+
+    /// The one thing that was found. It is enough to look for two of each kind.
+    pub fn one_of(&self, found: &[Named]) -> Result<Named, Error> {
+        let shown = || self.text.chars().take(64).collect();
+        match found {
+            [] => Err(Error::NotFound { kind: "id", id: shown() }),
+            [named] => Ok(*named),
+            [_, _, ..] => Err(Error::Ambiguous { prefix: shown(), matches: found.len() }),
+        }
+    }
+}
+
 impl Projection {
     /// What an id, or an unambiguous beginning of one, names.
     pub fn resolve(&self, prefix: &str) -> Result<Named, Error> {
-        let (kind, digits) = match prefix.split_once('_') {
-            Some((kind, digits)) => (Some(kind), digits),
-            None => (None, prefix),
-        };
+        let beginning = Beginning::of(prefix);
         let mut found = Vec::new();
-        let mut matches = 0;
-        let mut look = |ids: (usize, Option<Named>)| {
-            matches += ids.0;
-            found.extend(ids.1);
-        };
-        look(within(&self.looms, kind, digits, Named::Loom));
-        look(within(&self.runs, kind, digits, Named::Run));
-        look(within(&self.entities, kind, digits, Named::Entity));
-        look(within(&self.casts, kind, digits, Named::Cast));
-        look(within(&self.folds, kind, digits, Named::Fold));
-        let mut closed = self.turns_within(kind, digits);
-        if let Some(first) = closed.next() {
-            look((1 + closed.take(1).count(), Some(Named::Turn(first))));
+        within(&self.looms, &beginning, Named::Loom, &mut found);
+        within(&self.runs, &beginning, Named::Run, &mut found);
+        within(&self.entities, &beginning, Named::Entity, &mut found);
+        within(&self.casts, &beginning, Named::Cast, &mut found);
+        within(&self.folds, &beginning, Named::Fold, &mut found);
+        if let Some((first, last)) = beginning.range() {
+            let closed = self.turns.range(first..=last).filter(|(_, node)| node.closed.is_some());
+            found.extend(closed.take(2).map(|(id, _)| Named::Turn(*id)));
         }
-        match (matches, found.first()) {
-            (1, Some(named)) => Ok(*named),
-            (0, _) | (_, None) => Err(Error::NotFound { kind: "id", id: shown(prefix) }),
-            (matches, Some(_)) => Err(Error::Ambiguous { prefix: shown(prefix), matches }),
-        }
-    }
-
-    fn turns_within(&self, kind: Option<&str>, digits: &str) -> impl Iterator<Item = cantrip_canon::TurnId> + '_ {
-        let range = prefix_range(digits).filter(|_| kind.is_none_or(|kind| kind == cantrip_canon::kinds::Turn::PREFIX));
-        let nodes = range.into_iter().flat_map(|(first, last)| self.turns.range(first..=last));
-        nodes.filter(|(_, node)| node.closed.is_some()).map(|(id, _)| *id)
+        beginning.one_of(&found)
     }
 }
 
-fn shown(prefix: &str) -> String {
-    prefix.chars().take(64).collect()
-}
-
-/// How many ids begin so, counted up to two, and the first of them.
+/// The first two that begin so.
 fn within<K: Kind, N>(
     nodes: &BTreeMap<Id<K>, N>,
-    kind: Option<&str>,
-    digits: &str,
+    beginning: &Beginning<'_>,
     named: fn(Id<K>) -> Named,
-) -> (usize, Option<Named>) {
-    if kind.is_some_and(|kind| kind != K::PREFIX) {
-        return (0, None);
-    }
-    let Some((first, last)) = prefix_range::<K>(digits) else { return (0, None) };
-    let mut ids = nodes.range(first..=last).map(|(id, _)| *id);
-    match ids.next() {
-        None => (0, None),
-        Some(id) => (1 + ids.take(1).count(), Some(named(id))),
+    found: &mut Vec<Named>,
+) {
+    if let Some((first, last)) = beginning.range() {
+        found.extend(nodes.range(first..=last).take(2).map(|(id, _)| named(*id)));
     }
 }

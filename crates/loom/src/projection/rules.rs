@@ -8,7 +8,7 @@ use cantrip_canon::{CastId, EntityId, TurnId};
 use serde_json::{Map, Value};
 
 use super::nodes::{
-    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, RewardNode, RootNode, StartedCall, TurnNode,
+    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, RewardNode, RootNode, StartedCall, TurnNode, TurnOf,
 };
 use super::{Head, Projection};
 use crate::{
@@ -65,7 +65,7 @@ impl Projection {
         let key = (head.loom, root.cantrip_id);
         if !self.roots.contains_key(&key) {
             self.loom(head.loom).roots.push(root.cantrip_id);
-            self.roots.insert(key, RootNode { root, at: head.record.at });
+            self.roots.insert(key, RootNode { root: Arc::new(root), at: head.record.at });
         }
         Ok(())
     }
@@ -93,6 +93,7 @@ impl Projection {
             sequence,
             open: None,
             live_cast: None,
+            folds_before: self.folds.len() as u64,
         };
         self.loom(head.loom).entities.push(id);
         self.entities.insert(id, node);
@@ -153,7 +154,7 @@ impl Projection {
         }
     }
 
-    fn turn_opened(&mut self, head: &Head<'_>, opened: Opened) -> Result<(), Error> {
+    pub(super) fn turn_opened(&mut self, head: &Head<'_>, opened: Opened) -> Result<(), Error> {
         let entity_id = self.live_cast(head, opened.cast_id)?;
         if self.turns.contains_key(&opened.turn_id) {
             return Err(head.refuse("the turn is there already"));
@@ -174,24 +175,16 @@ impl Projection {
             return Err(head.refuse("its sequence is not the next one"));
         }
         entity.open = Some(opened.turn_id);
+        let id = opened.turn_id;
+        let of =
+            TurnOf { loom: head.loom, entity: entity_id, cast: opened.cast_id, sequence: opened.sequence, holder: id };
         let node = TurnNode {
-            parent: opened.parent_id,
-            loom: head.loom,
-            entity: entity_id,
-            cast: opened.cast_id,
-            sequence: opened.sequence,
-            holder: opened.turn_id,
             first_of_cast: self.casts.get(&opened.cast_id).is_some_and(|cast| cast.last_turn.is_none()),
             first_of_entity: entity.leaf.is_none(),
-            opened: None,
-            calls: Vec::new(),
-            closed: None,
-            children: Vec::new(),
-            rewards: Vec::new(),
-            folds: Vec::new(),
+            places: vec![head.record.seq],
+            ..TurnNode::open(of, opened.parent_id)
         };
-        let id = opened.turn_id;
-        self.groups.insert(id, Group::new(id));
+        self.groups.insert(id, Group::new(id, head.record.seq));
         self.turns.insert(id, TurnNode { opened: Some(Arc::new(opened)), ..node });
         Ok(())
     }
@@ -218,7 +211,7 @@ impl Projection {
         }
         // A new owner may start an idempotent call again; what was asked does not change.
         let asked = started.asked.map(Arc::new);
-        group.started.entry(number).or_insert(StartedCall { asked, delegation });
+        group.started.entry(number).or_insert(StartedCall { asked, delegation, seq: head.record.seq });
         Ok(())
     }
 
@@ -233,10 +226,14 @@ impl Projection {
         if !group.settled.insert(number) {
             return Err(head.refuse("the call is settled already"));
         }
-        let started = group.started.get(&number).and_then(|started| started.asked.clone());
-        let asked = started.or_else(|| settled.asked.clone().map(Arc::new));
+        let started = group.started.get(&number);
+        let begun = started.map(|started| started.seq);
+        let asked = started.and_then(|started| started.asked.clone());
+        let asked = asked.or_else(|| settled.asked.clone().map(Arc::new));
         let open = group.open;
         let turn = self.turns.get_mut(&open).expect("an open group has an open turn");
+        turn.places.extend(begun);
+        turn.places.push(head.record.seq);
         turn.calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
         Ok(())
     }
@@ -249,13 +246,14 @@ impl Projection {
             None => return Err(head.refuse("the turn is not there")),
         };
         let group = self.groups.get_mut(&holder).ok_or_else(|| head.refuse("its cast was given up"))?;
-        let mut delegated = None;
+        let (mut delegated, mut begun) = (None, None);
         match &record.closing {
             Closing::Sealed { call, next } => {
                 let number = call.number();
                 match group.started.get(&number) {
                     Some(started) if started.delegation && call.caller() == Caller::Turn(holder) => {
                         delegated = Some(CallNode { number, asked: started.asked.clone(), settled: None });
+                        begun = Some(started.seq);
                     }
                     Some(_) | None => return Err(head.refuse("it is sealed by a call that delegates nothing")),
                 }
@@ -275,6 +273,7 @@ impl Projection {
         let next = match record.closing {
             Closing::Sealed { next, .. } => {
                 group.open = next;
+                group.since = head.record.seq;
                 Some(next)
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
@@ -283,23 +282,8 @@ impl Projection {
             }
         };
         if let Some(next) = next {
-            let node = TurnNode {
-                parent: Some(id),
-                loom: head.loom,
-                entity,
-                cast,
-                sequence: sequence + 1,
-                holder,
-                opened: None,
-                calls: Vec::new(),
-                first_of_cast: false,
-                first_of_entity: false,
-                closed: None,
-                children: Vec::new(),
-                rewards: Vec::new(),
-                folds: Vec::new(),
-            };
-            self.turns.insert(next, node);
+            let of = TurnOf { loom: head.loom, entity, cast, sequence: sequence + 1, holder };
+            self.turns.insert(next, TurnNode::open(of, Some(id)));
         }
         let above = parent.and_then(|parent| {
             let node = self.turns.get_mut(&parent)?;
@@ -316,6 +300,10 @@ impl Projection {
         let turn = self.turns.get_mut(&id).expect("it was looked up above");
         turn.calls.extend(delegated);
         turn.calls.sort_by_key(|call| call.number);
+        turn.places.extend(begun);
+        turn.places.push(head.record.seq);
+        turn.places.sort_unstable();
+        turn.places.dedup();
         turn.closed = Some(Closed { record, at: head.record.at, place });
         let entity = self.entities.get_mut(&entity).expect("a turn has an entity");
         entity.leaf = Some(id);

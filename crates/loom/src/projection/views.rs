@@ -1,11 +1,11 @@
 //! What the tree shows: turns put together from their records, paths, threads, lists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
 
 use super::Projection;
-use super::nodes::{CallNode, CastNode, Closed, EntityNode, TurnNode};
+use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
     Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, Extent, FoldView, GateRecord,
@@ -221,6 +221,18 @@ impl Projection {
         self.path_ids(turn)?.into_iter().map(|id| self.turn(id, bodies)).collect()
     }
 
+    /// The last `most` turns of a path, oldest first.
+    pub fn tail(&self, turn: TurnId, most: usize, bodies: &dyn Bodies) -> Result<Vec<Turn>, Error> {
+        let mut ids = Vec::new();
+        let mut next = Some(turn);
+        while let Some(id) = next.filter(|_| ids.len() < most.min(PAGE_ITEMS_MAX)) {
+            ids.push(id);
+            next = self.closed_turn(id)?.0.parent;
+        }
+        self.closed_turn(turn)?;
+        ids.into_iter().rev().map(|id| self.turn(id, bodies)).collect()
+    }
+
     pub fn thread(&self, leaf: TurnId, bodies: &dyn Bodies) -> Result<Thread, Error> {
         let turns = self.path(leaf, bodies)?;
         let mut casts = Vec::new();
@@ -278,29 +290,53 @@ impl Projection {
             };
         }
         found.sort_by_key(|node| node.place);
-        // A fold that another branch made after the same turn is no view of this one.
+        // A fold that another branch made after the same turn is no view of this one, nor is one that it made after this
+        // one had branched off.
         let lineage = self.lineage(turn)?;
-        let own = found.into_iter().filter(|node| lineage.contains(&node.fold.entity_id));
+        let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
+        let own = found.into_iter().filter(shared);
         own.map(|node| Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at }))
             .collect()
     }
 
-    /// The entity of a turn and those it branched off from.
-    fn lineage(&self, turn: TurnId) -> Result<BTreeSet<EntityId>, Error> {
-        let mut lineage = BTreeSet::new();
+    /// The entity of a turn and those it branched off from, each with the place of the first fold that is not shared.
+    fn lineage(&self, turn: TurnId) -> Result<BTreeMap<EntityId, u64>, Error> {
+        let mut lineage = BTreeMap::new();
         let mut entity = self.closed_turn(turn)?.0.entity;
+        let mut until = u64::MAX;
         loop {
-            lineage.insert(entity);
-            match self.entity_node(entity)?.entity.origin {
-                Origin::Fork(fork) => entity = self.closed_turn(fork.turn)?.0.entity,
+            lineage.insert(entity, until);
+            let node = self.entity_node(entity)?;
+            match node.entity.origin {
+                Origin::Fork(fork) => {
+                    until = until.min(node.folds_before);
+                    entity = self.closed_turn(fork.turn)?.0.entity;
+                }
                 Origin::Root | Origin::Child { .. } => return Ok(lineage),
             }
         }
     }
 
-    /// `held` says whether a run's lease is out.
-    pub fn runs(&self, asked: Page, held: impl Fn(RunId) -> bool) -> Result<Listed<RunView>, Error> {
-        mapped(page(&self.run_order, asked), |id| self.run(id, held(id)))
+    /// The runs of which `kept` holds; `held` says whether a run's lease is out.
+    pub fn runs_where(
+        &self,
+        asked: Page,
+        held: impl Fn(RunId) -> bool,
+        kept: impl Fn(&RunView) -> bool,
+    ) -> Result<Listed<RunView>, Error> {
+        let start = usize::try_from(asked.after.unwrap_or(0)).unwrap_or(usize::MAX);
+        let most = asked.most.min(PAGE_ITEMS_MAX);
+        let mut items = Vec::new();
+        for (place, run) in self.run_order.iter().enumerate().skip(start) {
+            let view = self.run(*run, held(*run))?;
+            if kept(&view) {
+                if items.len() == most {
+                    return Ok(Listed { items, next: Some(place as u64) });
+                }
+                items.push(view);
+            }
+        }
+        Ok(Listed { items, next: None })
     }
 
     pub fn run(&self, run: RunId, held: bool) -> Result<RunView, Error> {
@@ -365,6 +401,7 @@ fn gate_record(
             Settlement::Settled(Box::new(Settled {
                 result: settled.result.load(bodies)?,
                 reply: settled.reply.clone(),
+                data: settled.data.as_ref().map(|data| data.load(bodies)).transpose()?.unwrap_or_default(),
                 children: settled.children.clone(),
                 changes: settled.changes.clone(),
                 clock_ms: settled.clock_ms,

@@ -3,21 +3,17 @@
 use cantrip_reply::{Filled, Refusal, Success, codes};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use super::read::rooted;
+use super::errand::{Around, Errand, gate};
 use super::root::{Root, Seeking, Wish};
 use super::write::{Before, replace};
-use super::{off_thread, reach, writes};
-use crate::gate::function::{parameters, read as arguments};
-use crate::gate::{AnyGate, Call, Gate, Promises};
-use crate::ward::Reach;
+use crate::gate::{AnyGate, Promises};
 
 /// A gate that edits text files below `root`.
 pub fn edit(root: Option<Root>) -> AnyGate {
     let description =
         "Replaces `old` by `new` in a text file. `old` must occur exactly `count` times, once unless said.";
-    AnyGate::from(EditGate { promises: Promises::new("edit", description, parameters::<Replacement>()).brief(), root })
+    gate::<Replacement>("edit", description, root, Promises::brief)
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -35,39 +31,25 @@ struct Replacement {
     count: Option<usize>,
 }
 
-struct EditGate {
-    promises: Promises,
-    root: Option<Root>,
-}
+impl Errand for Replacement {
+    const WISH: Wish = Wish::Write;
+    const USUAL: &'static str = "";
 
-impl Gate for EditGate {
-    fn promises(&self) -> &Promises {
-        &self.promises
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
-    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
-        reach(arguments, "", writes)
-    }
-
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let gate = self.promises.name.clone();
-        let Replacement { path, old, new, count } = arguments(&gate, call.arguments)?;
-        let root = rooted(self.root.as_ref(), &path)?;
-        let (restrict, effects) = (call.restrict, call.effects);
-        off_thread(move |_| {
-            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Write, written: &path };
-            let located = seeking.locate()?;
-            let before = Before::of(&seeking, &located)?;
-            let Ok(text) = std::str::from_utf8(&before.bytes) else {
-                return Err(seeking.unusable("it is not text in UTF-8"));
-            };
-            let (found, wanted) = (text.matches(&old).count(), count.unwrap_or(1));
-            if found != wanted {
-                return Err(codes::edit_mismatch(found, path.as_str(), wanted).into());
-            }
-            let after = text.replace(&old, &new);
-            replace(&seeking, &located, Some(before), after.as_bytes(), &effects)
-        })
-        .await
+    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+        let located = seeking.locate()?;
+        let before = Before::of(seeking, &located)?;
+        let Ok(text) = std::str::from_utf8(&before.bytes) else {
+            return Err(seeking.unusable("it is not text in UTF-8"));
+        };
+        let (found, wanted) = (text.matches(&self.old).count(), self.count.unwrap_or(1));
+        if found != wanted {
+            return Err(codes::edit_mismatch(found, seeking.written, wanted).into());
+        }
+        let after = text.replace(&self.old, &self.new);
+        replace(seeking, &located, Some(before), after.as_bytes(), &around.effects)
     }
 }

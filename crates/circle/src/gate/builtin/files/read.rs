@@ -6,21 +6,17 @@ use cantrip_reply::{Filled, Refusal, Success, codes};
 use cap_std::fs::File;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
+use super::errand::{Around, Errand, gate};
 use super::root::{Root, Seeking, Wish};
-use super::{off_thread, reach, reads};
 use crate::Label;
-use crate::gate::function::{parameters, read as arguments};
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Purity};
 use crate::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
-use crate::ward::Reach;
 
 /// A gate that reads text files below `root`. Without a root it builds, and every call says what is missing.
 pub fn read(root: Option<Root>) -> AnyGate {
     let description = "Reads a text file. `offset` and `limit` choose lines, counted from 1.";
-    let promises = Promises::new("read", description, parameters::<Lines>());
-    AnyGate::from(ReadGate { promises: promises.labels([Label::PrivateData]).purity(Purity::ReadOnly), root })
+    gate::<Lines>("read", description, root, |promises| promises.labels([Label::PrivateData]).purity(Purity::ReadOnly))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -35,43 +31,24 @@ struct Lines {
     limit: Option<usize>,
 }
 
-struct ReadGate {
-    promises: Promises,
-    root: Option<Root>,
-}
+impl Errand for Lines {
+    const WISH: Wish = Wish::Read;
+    const USUAL: &'static str = "";
 
-impl Gate for ReadGate {
-    fn promises(&self) -> &Promises {
-        &self.promises
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
-    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
-        reach(arguments, "", reads)
+    fn run(self, seeking: &Seeking<'_>, _: &Around) -> Result<Filled<Success>, Refusal> {
+        let written = seeking.written;
+        let located = seeking.locate()?;
+        let text = text(seeking, seeking.file(&located)?)?;
+        let text = cut(seeking, text, &self)?;
+        if text.len() > READ_BYTES_MAX {
+            return Err(codes::limit(format!("the text of {written}"), text.len(), READ_BYTES_MAX).into());
+        }
+        Ok(codes::read(written).value(text))
     }
-
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let gate = self.promises.name.clone();
-        let lines: Lines = arguments(&gate, call.arguments)?;
-        let root = rooted(self.root.as_ref(), &lines.path)?;
-        let restrict = call.restrict;
-        off_thread(move |_| {
-            let written = lines.path.as_str();
-            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Read, written };
-            let located = seeking.locate()?;
-            let text = text(&seeking, seeking.file(&located)?)?;
-            let text = cut(&seeking, text, &lines)?;
-            if text.len() > READ_BYTES_MAX {
-                return Err(codes::limit(format!("the text of {written}"), text.len(), READ_BYTES_MAX).into());
-            }
-            Ok(codes::read(written).value(text))
-        })
-        .await
-    }
-}
-
-/// A gate without a root can be shown, and cannot be used.
-pub(super) fn rooted(root: Option<&Root>, path: &str) -> Result<Root, Refusal> {
-    root.cloned().ok_or_else(|| codes::target_unusable(path, "the gate was given no root").into())
 }
 
 /// The whole of a file that is text and not too large.

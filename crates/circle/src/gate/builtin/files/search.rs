@@ -9,28 +9,25 @@ use globset::{Glob, GlobMatcher};
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::errand::{Abandoned, Around, Errand, gate};
 use super::list::told;
-use super::read::rooted;
 use super::root::{Root, Seeking, Wish, open_file};
 use super::walk::{Entry, Extent, Sort, Walk};
-use super::{Abandoned, off_thread, reach, reads};
 use crate::Label;
-use crate::gate::function::{parameters, read as arguments};
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Purity};
 use crate::limits::{
     FILE_BYTES_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX, SEARCH_BYTES_MAX, SEARCH_LINE_CHARS, SEARCH_MATCHES,
     SEARCH_MATCHES_MAX, WALK_MS,
 };
-use crate::ward::Reach;
 
 /// A gate that searches text files below `root`.
 pub fn search(root: Option<Root>) -> AnyGate {
     let description = "Searches text files for a regular expression, line by line: path, line number and text of each.";
-    let promises = Promises::new("search", description, parameters::<Question>());
-    let promises = promises.labels([Label::PrivateData]).purity(Purity::ReadOnly);
-    AnyGate::from(SearchGate { promises: promises.time_max(Duration::from_millis(WALK_MS)), root })
+    gate::<Question>("search", description, root, |promises| {
+        promises.labels([Label::PrivateData]).purity(Purity::ReadOnly).time_max(Duration::from_millis(WALK_MS))
+    })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -48,51 +45,34 @@ struct Question {
     limit: Option<usize>,
 }
 
-struct SearchGate {
-    promises: Promises,
-    root: Option<Root>,
-}
+impl Errand for Question {
+    const WISH: Wish = Wish::Read;
+    const USUAL: &'static str = ".";
 
-impl Gate for SearchGate {
-    fn promises(&self) -> &Promises {
-        &self.promises
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
     }
 
-    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
-        reach(arguments, ".", reads)
-    }
-
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let gate = self.promises.name.clone();
-        let question: Question = arguments(&gate, call.arguments)?;
-        let path = question.path.clone().unwrap_or_else(|| ".".to_owned());
-        let mut searching = Searching::new(&question)?;
-        let root = rooted(self.root.as_ref(), &path)?;
-        let restrict = call.restrict;
-        off_thread(move |abandoned| {
-            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Read, written: &path };
-            let located = seeking.locate()?;
-            let extent = match (&located.name, located.folder) {
-                (Some(name), Some(false)) => {
-                    seeking.file(&located)?;
-                    let entry =
-                        Entry { folder: &located.parent, name, path: &located.real, sort: Sort::File, bytes: 0 };
-                    searching.file(&entry, abandoned);
-                    ControlFlow::Continue(Extent::Whole)
-                }
-                (_, _) => {
-                    let folder = seeking.folder(&located)?;
-                    let mut walk = Walk::new(&restrict, true, root.gitignore, abandoned);
-                    walk.above(&root.dir(), &located.real);
-                    walk.visit(&folder, &located.real, 0, &mut |entry| {
-                        searching.file(entry, abandoned);
-                        if searching.bytes_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                    })
-                }
-            };
-            Ok(codes::read(&path).value(told("matches", searching.shown, searching.total, extent)))
-        })
-        .await
+    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+        let mut searching = Searching::new(&self)?;
+        let located = seeking.locate()?;
+        let extent = match (&located.name, located.folder) {
+            (Some(name), Some(false)) => {
+                seeking.file(&located)?;
+                let entry = Entry { folder: &located.parent, name, path: &located.real, sort: Sort::File, bytes: 0 };
+                searching.file(&entry, &around.abandoned);
+                ControlFlow::Continue(Extent::Whole)
+            }
+            (_, _) => {
+                let folder = seeking.folder(&located)?;
+                let mut walk = Walk::of(seeking, &located, true, &around.abandoned);
+                walk.visit(&folder, &located.real, 0, &mut |entry| {
+                    searching.file(entry, &around.abandoned);
+                    if searching.bytes_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+            }
+        };
+        Ok(codes::read(seeking.written).value(told("matches", searching.shown, searching.total, extent)))
     }
 }
 

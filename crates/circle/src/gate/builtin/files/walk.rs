@@ -8,9 +8,9 @@ use cap_std::fs::Dir;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::Abandoned;
+use super::errand::Abandoned;
 use super::path::hidden;
-use super::root::open_file;
+use super::root::{Located, Seeking, open_file};
 use crate::limits::{FILE_BYTES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 use crate::ward::Restriction;
 
@@ -35,11 +35,11 @@ pub(super) struct Entry<'a> {
 
 /// How to walk.
 pub(super) struct Walk<'a> {
-    pub(super) restrict: &'a Restriction,
-    pub(super) recursive: bool,
+    restrict: &'a Restriction,
+    recursive: bool,
     /// Leave out what `.gitignore` names.
-    pub(super) gitignore: bool,
-    pub(super) abandoned: &'a Abandoned,
+    gitignore: bool,
+    abandoned: &'a Abandoned,
     seen: usize,
     /// Of the folders above, each with how much of a path it does not see.
     ignores: Vec<(usize, Gitignore)>,
@@ -53,12 +53,17 @@ pub(super) enum Extent {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(restrict: &'a Restriction, recursive: bool, gitignore: bool, abandoned: &'a Abandoned) -> Self {
-        Self { restrict, recursive, gitignore, abandoned, seen: 0, ignores: Vec::new() }
+    /// A walk of the folder that was located, with what the `.gitignore` files above it say.
+    pub(super) fn of(seeking: &Seeking<'a>, located: &Located, recursive: bool, abandoned: &'a Abandoned) -> Self {
+        let Seeking { root, restrict, .. } = *seeking;
+        let gitignore = root.gitignore;
+        let mut walk = Self { restrict, recursive, gitignore, abandoned, seen: 0, ignores: Vec::new() };
+        walk.above(&root.dir(), &located.real);
+        walk
     }
 
     /// Reads the `.gitignore` files from the root down to a folder, which then is walked.
-    pub(super) fn above(&mut self, root: &Dir, folder: &str) {
+    fn above(&mut self, root: &Dir, folder: &str) {
         if !self.gitignore {
             return;
         }

@@ -15,21 +15,18 @@ use cantrip_reply::{Filled, Refusal, Success, codes};
 use cap_std::fs::{Dir, OpenOptions, Permissions, PermissionsExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::read::{bytes, rooted};
+use super::errand::{Around, Errand, gate};
+use super::read::bytes;
 use super::root::{Located, Root, Seeking, Wish};
-use super::{off_thread, reach, writes};
-use crate::gate::function::{parameters, read as arguments};
-use crate::gate::{AnyGate, Call, Effects, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Effects, Purity};
 use crate::limits::FILE_BYTES_MAX;
-use crate::ward::Reach;
 
 /// A gate that writes text files below `root`. It makes no folders.
 pub fn write(root: Option<Root>) -> AnyGate {
     let description = "Writes a text file, replacing what was there. Its folder must exist.";
-    let promises = Promises::new("write", description, parameters::<Text>()).purity(Purity::Idempotent).brief();
-    AnyGate::from(WriteGate { promises, root })
+    gate::<Text>("write", description, root, |promises| promises.purity(Purity::Idempotent).brief())
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -41,35 +38,21 @@ struct Text {
     content: String,
 }
 
-struct WriteGate {
-    promises: Promises,
-    root: Option<Root>,
-}
+impl Errand for Text {
+    const WISH: Wish = Wish::Write;
+    const USUAL: &'static str = "";
 
-impl Gate for WriteGate {
-    fn promises(&self) -> &Promises {
-        &self.promises
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
-    fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
-        reach(arguments, "", writes)
-    }
-
-    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
-        let gate = self.promises.name.clone();
-        let Text { path, content } = arguments(&gate, call.arguments)?;
-        let root = rooted(self.root.as_ref(), &path)?;
-        let (restrict, effects) = (call.restrict, call.effects);
-        off_thread(move |_| {
-            let seeking = Seeking { root: &root, gate: &gate, restrict: &restrict, wish: Wish::Write, written: &path };
-            let located = seeking.locate()?;
-            let before = match located.folder {
-                None => None,
-                Some(_) => Some(Before::of(&seeking, &located)?),
-            };
-            replace(&seeking, &located, before, content.as_bytes(), &effects)
-        })
-        .await
+    fn run(self, seeking: &Seeking<'_>, around: &Around) -> Result<Filled<Success>, Refusal> {
+        let located = seeking.locate()?;
+        let before = match located.folder {
+            None => None,
+            Some(_) => Some(Before::of(seeking, &located)?),
+        };
+        replace(seeking, &located, before, self.content.as_bytes(), &around.effects)
     }
 }
 

@@ -1,0 +1,266 @@
+//! What does it cost to make a turn durable, and how many bytes does it take?
+//!
+//! A turn is what the loop writes for one that calls a gate: two steps, four records, a result of 1 KiB. The floors are
+//! measured beside it, on the same disk in the same minute: one write of the same bytes that is flushed, and one SQLite
+//! transaction with a row of the same bytes. Wall time, since what is waited for is the disk.
+
+mod floor;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cantrip_canon::LoomId;
+use cantrip_loom::conformance::{Episode, Weaver};
+use cantrip_loom::{Closing, Environment, Fork, Loom, Origin};
+use cantrip_store::Store;
+use futures_util::future::join_all;
+use serde_json::json;
+
+/// Of a gate, as bytes said.
+const RESULT_BYTES: usize = 1_024;
+/// Turns that each row of the table makes durable, shared among its writers.
+const TURNS: usize = 2_048;
+const ROUNDS: usize = 3;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
+}
+
+/// Text that no two turns share, so that nothing is stored once for many.
+fn result(n: u64) -> String {
+    let mut text = format!("{n:020} ");
+    while text.len() < RESULT_BYTES {
+        text += "the quick brown fox jumps over the lazy dog and looks back at it; ";
+    }
+    text.truncate(RESULT_BYTES);
+    text
+}
+
+async fn cast(store: &Store, seed: u64) -> (Weaver<'_, Store>, Episode) {
+    let mut weaver = Weaver::seeded(store, seed);
+    weaver.loom = LoomId::from_bytes([1; 16]);
+    let episode = weaver.cast("measure").await;
+    (weaver, episode)
+}
+
+async fn turn(weaver: &mut Weaver<'_, Store>, episode: &mut Episode) {
+    let said = result(episode.sequence);
+    weaver.turn(episode, "read", json!(said), Closing::Open).await;
+}
+
+/// How long `writers` take to make their share of [`TURNS`] durable.
+fn concurrent(store: &Store, runtime: &tokio::runtime::Runtime, writers: usize, seeds: &mut u64) -> Duration {
+    let first = *seeds;
+    *seeds += writers as u64;
+    runtime.block_on(async {
+        let mut ready = join_all((0..writers as u64).map(|n| cast(store, first + n))).await;
+        let start = Instant::now();
+        join_all(ready.iter_mut().map(|(weaver, episode)| async {
+            for _ in 0..TURNS / writers {
+                turn(weaver, episode).await;
+            }
+        }))
+        .await;
+        start.elapsed()
+    })
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn a_second(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64()
+}
+
+/// The bytes that the records of a turn have, which is what a floor has to write for it: two steps.
+fn bytes_of_a_turn() -> usize {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let store = Store::in_memory().expect("memory is there");
+        let (mut weaver, mut episode) = cast(&store, 1).await;
+        turn(&mut weaver, &mut episode).await;
+        let records: Vec<_> = futures_util::TryStreamExt::try_collect(cantrip_loom::Journal::read(
+            &store,
+            episode.run,
+            cantrip_loom::Seq::new(3),
+        ))
+        .await
+        .expect("readable");
+        records.iter().map(|record: &cantrip_loom::Record| record.payload.len()).sum()
+    })
+}
+
+pub(crate) fn run() {
+    let folder = tempfile::tempdir_in(".").or_else(|_| tempfile::tempdir()).expect("a folder to write in");
+    let bytes = bytes_of_a_turn();
+    println!("store: durable turns of two steps, {bytes} bytes of records each ({RESULT_BYTES} of them a result)");
+    println!("on {}, wall time, median of {ROUNDS} rounds\n", folder.path().display());
+    throughput(folder.path(), bytes);
+    sizes(folder.path());
+    lengths(folder.path());
+}
+
+fn throughput(folder: &Path, bytes: usize) {
+    let runtime = runtime();
+    let postgres = std::env::var("CANTRIP_TEST_POSTGRES").ok().filter(|url| !url.is_empty());
+    let mut stores = vec![("SQLite", Store::sqlite(folder.join("loom.db")).expect("a store"))];
+    match &postgres {
+        Some(url) => stores.push(("Postgres", Store::postgres_in(url, &schema()).expect("a store"))),
+        None => println!("(no Postgres: set CANTRIP_TEST_POSTGRES to measure one too)\n"),
+    }
+    let mut file = floor::File::new(&folder.join("floor.bin"), bytes / 2);
+    let mut sqlite = floor::Sqlite::new(&folder.join("floor.db"), bytes / 2);
+    let mut server = postgres.as_deref().map(|url| floor::Postgres::new(url, &schema(), bytes / 2));
+    let (mut flushed, mut inserted, mut committed) = (Vec::new(), Vec::new(), Vec::new());
+    let writers = [1, 16, 256];
+    let mut taken = vec![vec![Vec::new(); writers.len()]; stores.len()];
+    let mut seeds = 1_000;
+    for _ in 0..ROUNDS {
+        // Two steps a turn: two flushes, two transactions.
+        flushed.push(file.time(2 * TURNS));
+        inserted.push(sqlite.time(2 * TURNS));
+        if let Some(server) = &mut server {
+            committed.push(server.time(2 * TURNS));
+        }
+        for (at, (_, store)) in stores.iter().enumerate() {
+            for (row, writers) in writers.iter().enumerate() {
+                taken[at][row].push(concurrent(store, &runtime, *writers, &mut seeds));
+            }
+        }
+    }
+    let (flushed, inserted) = (median(flushed), median(inserted));
+    println!("| what | turns a second | per turn | ratios |");
+    println!("| --- | --- | --- | --- |");
+    let row = |what: &str, time: Duration, ratios: String| {
+        let each = time.as_secs_f64() * 1e6 / TURNS as f64;
+        println!("| {what} | {:.0} | {each:.0} us | {ratios} |", a_second(TURNS, time));
+    };
+    row("floor: two flushed writes of the same bytes", flushed, String::new());
+    row(
+        "floor: two SQLite transactions of one row each",
+        inserted,
+        format!("{:.2} x a flushed write", over(inserted, flushed)),
+    );
+    let committed = (!committed.is_empty()).then(|| median(committed));
+    if let Some(committed) = committed {
+        row(
+            "floor: two Postgres transactions of one row each",
+            committed,
+            format!("{:.2} x a flushed write", over(committed, flushed)),
+        );
+    }
+    for ((name, _), taken) in stores.iter().zip(taken) {
+        for (writers, times) in writers.iter().zip(taken) {
+            let time = median(times);
+            let own = if *name == "Postgres" { committed.unwrap_or(inserted) } else { inserted };
+            let ratios =
+                format!("{:.2} x its own transactions; {:.2} x flushed writes", over(time, own), over(time, flushed));
+            row(&format!("{name}, {writers} at once"), time, ratios);
+        }
+    }
+    println!();
+}
+
+fn over(time: Duration, floor: Duration) -> f64 {
+    time.as_secs_f64() / floor.as_secs_f64()
+}
+
+fn schema() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("bench_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What lies on the disk, once the log is carried over.
+fn sizes(folder: &Path) {
+    println!("| turns with a result of 1 KiB | bytes on disk a turn | of them said | ratio |");
+    println!("| --- | --- | --- | --- |");
+    for turns in [200_u64, 500] {
+        let path = folder.join(format!("size-{turns}.db"));
+        let said = runtime().block_on(async {
+            let store = Store::sqlite(&path).expect("a store");
+            let (mut weaver, mut episode) = cast(&store, turns).await;
+            for _ in 0..turns {
+                turn(&mut weaver, &mut episode).await;
+            }
+            let thread = store.thread(episode.leaf.expect("a turn")).await.expect("readable");
+            // What the crystal said and what it was answered: not ids, times, numbers or hashes.
+            let said: usize = thread
+                .turns
+                .iter()
+                .map(|turn| {
+                    turn.said().len()
+                        + serde_json::to_string(&turn.gate_calls[0].args).map_or(0, |args| args.len())
+                        + RESULT_BYTES
+                })
+                .sum();
+            said
+        });
+        let on_disk = std::fs::metadata(&path).expect("a file").len();
+        let each = |bytes: f64| bytes / turns as f64;
+        println!(
+            "| {turns} | {:.0} | {:.0} | {:.2} x |",
+            each(on_disk as f64),
+            each(said as f64),
+            on_disk as f64 / said as f64
+        );
+    }
+    println!();
+}
+
+/// What a long thread does to the next turn, to a fork and to a look at its end.
+fn lengths(folder: &Path) {
+    let store = Store::sqlite(folder.join("long.db")).expect("a store");
+    runtime().block_on(async {
+        let (mut weaver, mut episode) = cast(&store, 77).await;
+        let mut at = Vec::new();
+        println!("| one thread | time |");
+        println!("| --- | --- |");
+        for depth in [100, 1_000, 10_000] {
+            while episode.sequence < depth - 50 {
+                turn(&mut weaver, &mut episode).await;
+            }
+            let mut times = Vec::new();
+            for _ in 0..50 {
+                let start = Instant::now();
+                turn(&mut weaver, &mut episode).await;
+                times.push(start.elapsed());
+            }
+            let time = median(times);
+            at.push(time);
+            println!(
+                "| a turn at depth {depth}, median of 50 | {:.0} us ({:.2} x that at 100) |",
+                micros(time),
+                over(time, at[0])
+            );
+            let leaf = episode.leaf.expect("a turn");
+            let (mut forks, mut tails) = (Vec::new(), Vec::new());
+            for _ in 0..9 {
+                let start = Instant::now();
+                let intent = weaver.intent("another way");
+                let origin = Origin::Fork(Fork { turn: leaf, environment: Environment::None });
+                let (step, _) = weaver.open(origin, intent, Some(leaf), episode.sequence);
+                weaver.commit(step).await;
+                forks.push(start.elapsed());
+                let start = Instant::now();
+                assert_eq!(store.tail(leaf, 50).await.expect("readable").len(), 50);
+                tails.push(start.elapsed());
+            }
+            println!("| a fork at depth {depth} | {:.0} us |", micros(median(forks)));
+            println!("| its last 50 turns, read | {:.0} us |", micros(median(tails)));
+        }
+        let leaf = episode.leaf.expect("a turn");
+        let start = Instant::now();
+        let turns = store.path(leaf).await.expect("readable").len();
+        println!("| all {turns} turns, read | {:.0} us |", micros(start.elapsed()));
+        let start = Instant::now();
+        let records = store.verify().await.expect("sound").records;
+        println!("| all {records} records, verified | {:.0} us |", micros(start.elapsed()));
+    });
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

@@ -1,0 +1,98 @@
+//! What a fold says.
+
+use cantrip_loom::Content;
+
+use super::Plan;
+use crate::limits::INTENT_QUOTED_BYTES_MAX;
+use crate::list::{Deed, Group, View};
+
+/// What an entity can do about turns that it does not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Means {
+    /// It has the gate `loom`.
+    pub loom: bool,
+    /// Its variables are where they were.
+    pub variables: bool,
+}
+
+impl Means {
+    fn told(self) -> String {
+        let loom = if self.loom { " Call loom to read them." } else { "" };
+        let variables = if self.variables { " Variables are unchanged." } else { "" };
+        format!("{loom}{variables}")
+    }
+}
+
+/// The text of the strategy `window`: what was done, without asking anyone.
+///
+/// `[Folded: turns 1-18] 18 turns are not shown. Gates: read x12 (2 failed), write x4. Last said: "..."`
+pub fn window_text(view: &View, plan: &Plan, means: Means) -> String {
+    let gone = &view.groups()[..plan.groups.min(view.groups().len())];
+    let turns = plan.to.saturating_sub(plan.from) + 1;
+    let are = if turns == 1 { "turn is" } else { "turns are" };
+    let done = done(view, gone);
+    format!("{} {turns} {are} not shown.{}{done}{}", mark(plan), intents(view, plan.groups), means.told())
+}
+
+/// What is told of turns that an earlier fold took out of the list, where those of this one stay in it. Where all turns
+/// show it stands in no list: their results say it.
+pub(super) fn selective(view: &View, plan: &Plan, means: Means) -> String {
+    match view.folded().turns {
+        None => mark(plan),
+        Some((from, to)) => {
+            let done = done(view, &[]);
+            format!("{} Turns {from}-{to} are not shown.{}{done}{}", mark(plan), intents(view, 0), means.told())
+        }
+    }
+}
+
+/// What a crystal wrote, and what it need not remember to write.
+pub(super) fn summary(view: &View, plan: &Plan, means: Means, written: &str) -> String {
+    format!("{} {written}{}{}", mark(plan), intents(view, plan.groups), means.told())
+}
+
+fn mark(plan: &Plan) -> String {
+    format!("[Folded: turns {}-{}]", plan.from, plan.to)
+}
+
+/// The gates and the last words of what was folded before and of these groups.
+fn done(view: &View, gone: &[Group]) -> String {
+    let mut deeds = view.folded().deeds.clone();
+    gone.iter().for_each(|group| Deed::add_all(&mut deeds, &group.deeds));
+    let said = gone.iter().rev().find_map(|group| group.said.as_deref()).or(view.folded().said.as_deref());
+    let gates = if deeds.is_empty() {
+        String::new()
+    } else {
+        format!(" Gates: {}.", deeds.iter().map(told).collect::<Vec<_>>().join(", "))
+    };
+    let said = said.map(|said| format!(" Last said: {}", quote(said))).unwrap_or_default();
+    gates + &said
+}
+
+/// The intents of casts of which nothing else shows.
+fn intents(view: &View, groups: usize) -> String {
+    let unshown = view.intents_before(groups);
+    if unshown.last.is_empty() {
+        return String::new();
+    }
+    let more = if unshown.more > 0 { format!(" ({} more before)", unshown.more) } else { String::new() };
+    format!(" Earlier intents{more}: {}.", unshown.last.iter().map(quoted).collect::<Vec<_>>().join(", "))
+}
+
+fn told(deed: &Deed) -> String {
+    match deed.failed {
+        0 => format!("{} x{}", deed.gate, deed.calls),
+        failed => format!("{} x{} ({failed} failed)", deed.gate, deed.calls),
+    }
+}
+
+fn quoted(intent: &Content) -> String {
+    let text = intent.text();
+    let end = text.floor_char_boundary(INTENT_QUOTED_BYTES_MAX);
+    if end < text.len() { quote(&format!("{}...", &text[..end])) } else { quote(&text) }
+}
+
+/// In quotes and on one line.
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

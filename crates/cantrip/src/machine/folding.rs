@@ -1,0 +1,332 @@
+//! Before asking: a list that has grown too long is folded, by a crystal where the strategy says so.
+//!
+//! A summary is asked for like an answer, attempt by attempt, each on record before it leaves; but it opens no turn, its
+//! words are shown to nobody, and its tokens count for the cast alone. Whatever goes wrong with it, a window takes its
+//! place: a cast must not end because its notes could not be written.
+
+use std::time::Duration;
+
+use cantrip_canon::{FoldId, Instant};
+use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, Plan as Again, contract};
+use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy, Usage};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::ReservationId;
+use serde_json::Value;
+
+use super::ask::Asking;
+use super::{Effect, Machine, Phase, World};
+use crate::fold::{Made, Means, Plan, Reading, Trigger};
+use crate::list::digest_of;
+
+/// A fold that a crystal is writing.
+#[derive(Debug)]
+pub(super) struct Summarising {
+    fold: FoldId,
+    plan: Plan,
+    reading: Reading,
+    /// Which piece it reads, from 1.
+    piece: u32,
+    /// The last attempt at that piece that was recorded; 0 before the first.
+    attempt: u32,
+    stage: Stage,
+    since: Instant,
+    reservation: Option<ReservationId>,
+    /// The turn that is asked for once it is folded.
+    pub(super) asking: Asking,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Authorize,
+    Reserve,
+    Record,
+    Flying,
+    Wait(Duration),
+}
+
+/// A piece of what is folded, recorded and ready to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Summary {
+    pub call: CallId,
+    /// Attempts at this piece, this one included.
+    pub tries: u32,
+    pub messages: Messages,
+    pub output_tokens: u32,
+}
+
+impl Summarising {
+    fn call(&self) -> CallId {
+        CallId::of_fold(self.fold, self.piece)
+    }
+
+    /// The last request that was recorded.
+    fn last(&self) -> Option<CallId> {
+        match (self.attempt, self.piece) {
+            (0, 1) => None,
+            (0, piece) => Some(CallId::of_fold(self.fold, piece - 1)),
+            (_, piece) => Some(CallId::of_fold(self.fold, piece)),
+        }
+    }
+
+    /// An attempt is on record.
+    pub(super) fn recorded(&mut self, number: u32) {
+        self.attempt = number;
+    }
+}
+
+impl Machine {
+    /// Folds if either trigger holds. A second run folds where the first one did, whatever is known of windows by now.
+    pub(super) fn fold_if_due(&mut self, world: &World<'_>) -> Result<(), Error> {
+        if self.folds_again() {
+            return Ok(());
+        }
+        let folding = *self.facts.cantrip.folding();
+        match folding.trigger(&self.view, self.output_cap()) {
+            Some(trigger) => self.fold(trigger, world).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn output_cap(&self) -> u64 {
+        self.facts.cantrip.output_tokens().into()
+    }
+
+    /// Takes in what a record of this place says, in a second run.
+    fn folds_again(&mut self) -> bool {
+        let Some(recorded) = &mut self.recorded_folds else { return false };
+        for fold in recorded.remove(&self.sequence).unwrap_or_default() {
+            self.view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
+        }
+        true
+    }
+
+    fn means(&self) -> Means {
+        let circle = &self.facts.circle;
+        Means { loom: circle.gate("loom").is_some(), variables: circle.medium().is_code() }
+    }
+
+    /// Folds, or begins to, and says whether there was anything to fold.
+    pub(super) fn fold(&mut self, trigger: Trigger, world: &World<'_>) -> Result<bool, Error> {
+        let folding = *self.facts.cantrip.folding();
+        let Some(plan) = folding.plan(&self.view, trigger) else { return Ok(false) };
+        match folding.strategy {
+            Strategy::Window | Strategy::Selective => {
+                let made = folding.make(&self.view, plan, self.means(), self.output_cap());
+                self.record_fold(&made, world.ids.next(world.now.wall), world)?;
+            }
+            Strategy::Summary => self.begin_summary(plan, world)?,
+        }
+        Ok(true)
+    }
+
+    fn record_fold(&mut self, made: &Made, fold: FoldId, world: &World<'_>) -> Result<(), Error> {
+        let record = made.record(fold, self.facts.entity, &mut self.bodies)?;
+        self.draft(record, world)
+    }
+
+    fn begin_summary(&mut self, plan: Plan, world: &World<'_>) -> Result<(), Error> {
+        let profile = self.facts.cantrip.summarises().profile();
+        let reading = Reading::of(&self.view, &plan, &profile);
+        let fault = self.incoherent("fold", "nothing is being asked");
+        let asking = match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Asking(asking) => asking,
+            other @ (Phase::Acting(_) | Phase::Folding(_) | Phase::Ended) => {
+                self.phase = other;
+                return Err(fault);
+            }
+        };
+        self.phase = Phase::Folding(Box::new(Summarising {
+            fold: world.ids.next(world.now.wall),
+            plan,
+            reading,
+            piece: 1,
+            attempt: 0,
+            stage: Stage::Authorize,
+            since: world.now.monotonic,
+            reservation: None,
+            asking,
+        }));
+        Ok(())
+    }
+
+    fn summarising(&mut self) -> Result<&mut Summarising, Error> {
+        let fault = self.incoherent("fold", "nothing is being folded");
+        match &mut self.phase {
+            Phase::Folding(summarising) => Ok(summarising),
+            Phase::Asking(_) | Phase::Acting(_) | Phase::Ended => Err(fault),
+        }
+    }
+
+    pub(super) fn summarise(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        if self.halt.is_some() {
+            self.leave_folding();
+            return Ok(None);
+        }
+        let (call, stage) = {
+            let summarising = self.summarising()?;
+            (summarising.call(), summarising.stage)
+        };
+        match stage {
+            Stage::Authorize if !self.tokens_left_for_fold()? => self.degrade(world).map(|()| None),
+            Stage::Authorize => Ok(Some(Effect::Authorize(vec![call]))),
+            Stage::Reserve => Ok(Some(Effect::Reserve(vec![(call, None)]))),
+            Stage::Record => self.record_summary_attempt(world),
+            Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
+            Stage::Flying => Err(self.incoherent("fold", "it was asked for a second effect")),
+        }
+    }
+
+    /// The turn is asked for as if nothing had been folded.
+    pub(super) fn leave_folding(&mut self) {
+        match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Folding(summarising) => self.phase = Phase::Asking(summarising.asking),
+            other @ (Phase::Asking(_) | Phase::Acting(_) | Phase::Ended) => self.phase = other,
+        }
+    }
+
+    /// Whether the ward on tokens leaves enough for the next piece.
+    fn tokens_left_for_fold(&mut self) -> Result<bool, Error> {
+        let Some(limit) = self.facts.circle.wards().max_tokens else { return Ok(true) };
+        let left = limit.saturating_sub(self.tokens);
+        let measure = self.view.frame().measure;
+        let summarising = self.summarising()?;
+        let needs = summarising.reading.estimate(&measure) + u64::from(summarising.reading.tokens_max());
+        Ok(needs <= left)
+    }
+
+    fn record_summary_attempt(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let cast_id = self.facts.cast;
+        let summarising = self.summarising()?;
+        let Some(messages) = summarising.reading.request() else {
+            return self.degrade(world).map(|()| None);
+        };
+        let call = summarising.call();
+        let number = summarising.attempt + 1;
+        let output_tokens = summarising.reading.tokens_max();
+        let recorded = Attempt {
+            call_id: call,
+            cast_id,
+            number,
+            request_digest: digest_of(messages.iter()),
+            list_length: messages.list_length() as u64,
+            reservation_id: summarising.reservation.take(),
+        };
+        self.draft(recorded, world)?;
+        let summarising = self.summarising()?;
+        summarising.stage = Stage::Flying;
+        summarising.since = world.now.monotonic;
+        Ok(Some(Effect::Summarise(Summary { call, tries: number, messages, output_tokens })))
+    }
+
+    pub(super) fn fold_authorized(&mut self) -> Result<(), Error> {
+        self.summarising()?.stage = Stage::Reserve;
+        Ok(())
+    }
+
+    pub(super) fn fold_reserved(&mut self, reservations: &[Option<ReservationId>]) -> Result<(), Error> {
+        let summarising = self.summarising()?;
+        summarising.reservation = reservations.first().cloned().flatten();
+        summarising.stage = Stage::Record;
+        Ok(())
+    }
+
+    pub(super) fn fold_slept(&mut self) -> Result<(), Error> {
+        self.summarising()?.stage = Stage::Authorize;
+        Ok(())
+    }
+
+    /// A piece was read: the next one, or the fold.
+    pub(super) fn fold_answered(&mut self, answer: Answer, world: &World<'_>) -> Result<(), Error> {
+        let Answer { utterance, usage, .. } = answer;
+        let said = utterance.content.as_deref().map(str::trim).filter(|said| !said.is_empty());
+        let Some(said) = said else {
+            self.settle_summary(Err(contract::Breach::Empty.filled().into()), Value::Null, usage, world)?;
+            return self.degrade(world);
+        };
+        let summarising = self.summarising()?;
+        let call = summarising.call();
+        let Some(written) = summarising.reading.written(said) else {
+            // The record keeps what the next piece is read with.
+            self.settle_summary(Ok(()), Value::from(said), usage, world)?;
+            let summarising = self.summarising()?;
+            summarising.piece += 1;
+            summarising.attempt = 0;
+            summarising.stage = Stage::Authorize;
+            return Ok(());
+        };
+        let (fold, plan) = (summarising.fold, summarising.plan);
+        // The fold has the text.
+        self.settle_summary(Ok(()), Value::Null, usage, world)?;
+        let made = Made { attempt: Some(call), ..Made::summary(&self.view, plan, self.means(), &written) };
+        self.record_fold(&made, fold, world)
+    }
+
+    pub(super) fn fold_failed(&mut self, failure: Failure, plan: Again, world: &World<'_>) -> Result<(), Error> {
+        let tries = self.summarising()?.attempt;
+        let usage = match failure.charge {
+            Charge::Reported(usage) => Some(usage),
+            Charge::Nothing | Charge::Unknown => None,
+        };
+        self.settle_summary(Err(failure.filled(tries).into()), Value::Null, usage, world)?;
+        match plan {
+            Again::Again(delay) => {
+                self.summarising()?.stage = Stage::Wait(delay);
+                Ok(())
+            }
+            Again::Unavailable | Again::Final | Again::Deadline => self.degrade(world),
+        }
+    }
+
+    /// The request was given up: nobody knows whether it will be charged for.
+    pub(super) fn fold_interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
+        let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
+        self.settle_summary(Err(self.halted_by(reason)), Value::Null, None, world)?;
+        self.leave_folding();
+        Ok(())
+    }
+
+    /// A window takes the place of what was not written.
+    fn degrade(&mut self, world: &World<'_>) -> Result<(), Error> {
+        let means = self.means();
+        let summarising = self.summarising()?;
+        let (fold, plan, attempt) = (summarising.fold, summarising.plan, summarising.last());
+        let made = Made::degraded(&self.view, plan, means, attempt);
+        self.record_fold(&made, fold, world)
+    }
+
+    /// What came of a request, for what it cost.
+    fn settle_summary(
+        &mut self,
+        outcome: Result<(), Refusal>,
+        written: Value,
+        usage: Option<Usage>,
+        world: &World<'_>,
+    ) -> Result<(), Error> {
+        let (reply, result): (ReplyMark, Value) = match outcome {
+            Ok(()) => (codes::GATE_OK.any().into(), written),
+            Err(refusal) => {
+                let fault = world.words.fault(refusal);
+                (fault.mark, Value::String(fault.message))
+            }
+        };
+        let summarising = self.summarising()?;
+        let (call_id, attempt, since) = (summarising.call(), summarising.attempt, summarising.since);
+        let settled = CallSettled {
+            call_id,
+            reply,
+            result: self.held(result)?,
+            duration_ms: super::millis_up(world.now.monotonic.since(since)),
+            asked: None,
+            data: None,
+            ephemeral: false,
+            children: Vec::new(),
+            changes: Vec::new(),
+            clock_ms: None,
+            cost: None,
+            decision: None,
+            attempt: Some(attempt),
+            usage,
+        };
+        self.draft(settled, world)
+    }
+}

@@ -1,0 +1,108 @@
+//! One case in several mediums.
+//!
+//! What a rule says of code it says of every language that code can be written in. Such a case names its `mediums` and
+//! says what differs between them as a mapping from each to its own (`code: {javascript: .., python: ..}`); the rest is
+//! said once. It is read as one case per medium, each of which has to hold by itself.
+
+use cantrip_circle::MediumKind;
+use cantrip_crystal::tree::{Key, Node, Shape};
+
+use super::issues::Issues;
+
+/// A case as it is in one medium.
+pub(super) struct Variant {
+    pub(super) node: Node,
+    /// None for a case that says nothing about mediums.
+    pub(super) medium: Option<MediumKind>,
+}
+
+/// The variants of a case; none if what it says of mediums is wrong.
+pub(super) fn variants(node: &Node, issues: &mut Issues) -> Vec<Variant> {
+    let Some(listed) = entry(node, "mediums") else { return vec![Variant { node: node.clone(), medium: None }] };
+    let mut mediums: Vec<MediumKind> = Vec::new();
+    for item in issues.list(listed, "a list of mediums") {
+        match issues.text(item).map(|name| name.parse::<MediumKind>()) {
+            Some(Ok(medium)) if mediums.contains(&medium) => issues.push(item.line, "a medium is named twice"),
+            Some(Ok(medium)) => mediums.push(medium),
+            Some(Err(fault)) => issues.push(item.line, fault.to_string()),
+            None => {}
+        }
+    }
+    if mediums.is_empty() {
+        issues.push(listed.line, "`mediums` names none");
+    }
+    let circle = entry(node, "setup").and_then(|setup| entry(setup, "circle"));
+    let Some(Node { shape: Shape::Map(circle), line }) = circle else {
+        issues.push(listed.line, "a case in several mediums needs a circle");
+        return Vec::new();
+    };
+    if let Some((key, _)) = circle.iter().find(|(key, _)| matches!(&*key.text, "type" | "medium" | "circle_type")) {
+        issues.push(key.line, "the case says in which mediums it is run; its circle says none");
+        return Vec::new();
+    }
+    let made = |medium: &MediumKind| {
+        let mut node = Choosing { mediums: &mediums, medium: *medium, issues: &mut *issues }.of(node);
+        let name = Node { line: *line, shape: Shape::Text(medium.as_str().to_owned()) };
+        let key = Key { line: *line, text: "medium".to_owned() };
+        if let Shape::Map(entries) = &mut node.shape {
+            entries.retain(|(key, _)| key.text != "mediums");
+        }
+        if let Some(circle) = entry_mut(&mut node, "setup").and_then(|setup| entry_mut(setup, "circle"))
+            && let Shape::Map(entries) = &mut circle.shape
+        {
+            entries.push((key, name));
+        }
+        Variant { node, medium: Some(*medium) }
+    };
+    mediums.iter().map(made).collect()
+}
+
+struct Choosing<'a> {
+    mediums: &'a [MediumKind],
+    medium: MediumKind,
+    issues: &'a mut Issues,
+}
+
+impl Choosing<'_> {
+    /// The same without what belongs to other mediums.
+    fn of(&mut self, node: &Node) -> Node {
+        let shape = match &node.shape {
+            Shape::Map(entries) if self.is_choice(entries) => return self.chosen(node, entries),
+            Shape::Map(entries) => {
+                Shape::Map(entries.iter().map(|(key, value)| (key.clone(), self.of(value))).collect())
+            }
+            Shape::List(items) => Shape::List(items.iter().map(|item| self.of(item)).collect()),
+            Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) => node.shape.clone(),
+        };
+        Node { line: node.line, shape }
+    }
+
+    /// Whether a mapping only says what it is in one medium or the other.
+    fn is_choice(&self, entries: &[(Key, Node)]) -> bool {
+        !entries.is_empty() && entries.iter().all(|(key, _)| self.mediums.iter().any(|one| one.as_str() == key.text))
+    }
+
+    fn chosen(&mut self, node: &Node, entries: &[(Key, Node)]) -> Node {
+        match entries.iter().find(|(key, _)| key.text == self.medium.as_str()) {
+            Some((_, value)) => self.of(value),
+            None => {
+                self.issues.push(node.line, format!("nothing is said for {}", self.medium.as_str()));
+                Node { line: node.line, shape: Shape::Null }
+            }
+        }
+    }
+}
+
+fn entry<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
+    match &node.shape {
+        Shape::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value),
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => None,
+    }
+}
+
+fn entry_mut<'a>(node: &'a mut Node, name: &str) -> Option<&'a mut Node> {
+    match &mut node.shape {
+        Shape::Map(entries) => entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value),
+        Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => None,
+    }
+}

@@ -1,0 +1,531 @@
+//! A part of the tree: what a store that keeps it on a disk hands over, so that the rules and the views are the same.
+//!
+//! A store with a million turns cannot hold the projection of all its records, and a second way to read them, written in
+//! its query language, would in time tell a second story. So it keeps an index of where the records of each thing lie,
+//! and to judge a step or to show a turn it puts the few things that are asked about into an empty projection. What is
+//! not put there does not exist for it: [`Event::needs`] says what a record rests on, and each view says in its trait
+//! what it is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+
+use super::nodes::{
+    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, Phase, RewardNode, RootNode, RunNode, StartedCall,
+    TurnNode, TurnOf,
+};
+use super::{Head, Projection};
+use crate::{
+    CallSettled, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch, Error, Event, Fold, Held,
+    Intent, Opening, Origin, Record, Reward, Root, Seq, Started, Work,
+};
+
+/// What a record said, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    pub seq: Seq,
+    pub at: Timestamp,
+    pub event: Event,
+}
+
+impl Told {
+    pub fn read(record: &Record) -> Result<Self, Error> {
+        Ok(Self { seq: record.seq, at: record.at, event: record.event()? })
+    }
+}
+
+/// A cantrip in a loom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RootPart {
+    pub loom_id: LoomId,
+    pub root: Arc<Root>,
+    pub at: Timestamp,
+}
+
+/// A run, as far as its records tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPart {
+    pub run_id: RunId,
+    pub opening: Opening,
+    pub created_at: Timestamp,
+    pub newest: Seq,
+    /// The highest of its records.
+    pub epoch: Epoch,
+    pub phase: Phase,
+    pub ended_at: Option<Timestamp>,
+    pub parked: bool,
+    /// Approvals that nobody has decided.
+    pub approvals: BTreeSet<String>,
+    pub copied: bool,
+}
+
+/// An entity and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EntityPart {
+    pub entity: Entity,
+    pub loom_id: LoomId,
+    /// The run that made it.
+    pub run_id: RunId,
+    pub at: Timestamp,
+    /// Oldest first.
+    pub casts: Vec<CastId>,
+    /// Its last closed turn, and the sequence of that; of an entity without one, the sequence it goes on from.
+    pub leaf: Option<TurnId>,
+    pub sequence: u64,
+    /// The cast that has neither ended nor been given up.
+    pub live_cast: Option<CastId>,
+}
+
+/// A cast and how it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CastPart {
+    pub cast: Cast,
+    pub run_id: RunId,
+    pub at: Timestamp,
+    pub last_turn: Option<TurnId>,
+    pub end: Option<End>,
+    /// Its run failed, and its entity was cast again.
+    pub given_up: bool,
+}
+
+/// A closed turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnPart {
+    pub id: TurnId,
+    pub parent: Option<TurnId>,
+    pub loom_id: LoomId,
+    pub entity_id: EntityId,
+    pub cast_id: CastId,
+    pub sequence: u64,
+    /// The turn that holds the utterance of its group.
+    pub holder: TurnId,
+    pub first_of_cast: bool,
+    pub first_of_entity: bool,
+    /// What stands at its [`places`](Projection::places), in order.
+    pub told: Vec<Told>,
+    /// Oldest first.
+    pub rewards: Vec<(Timestamp, Reward)>,
+    /// Orders the turns of a loom.
+    pub place: u64,
+}
+
+/// A fold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoldPart {
+    pub fold: Fold,
+    pub at: Timestamp,
+    /// Orders folds.
+    pub place: u64,
+}
+
+/// What a record rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Needed {
+    Cantrip(CantripId),
+    Entity(EntityId),
+    /// With its entity.
+    Cast(CastId),
+    /// A closed one.
+    Turn(TurnId),
+}
+
+impl Event {
+    /// The things that must be in a projection before this may be taken, apart from its run, what the run has open and
+    /// what records of the same step bring.
+    pub fn needs(&self) -> Vec<Needed> {
+        match self {
+            Self::Entity(entity) => {
+                let above = match entity.origin {
+                    Origin::Root => None,
+                    Origin::Child { parent, .. } => Some(parent),
+                    Origin::Fork(fork) => Some(fork.turn),
+                };
+                [Needed::Cantrip(entity.cantrip_id)].into_iter().chain(above.map(Needed::Turn)).collect()
+            }
+            Self::Cast(cast) => {
+                let earlier = match cast.intent {
+                    Intent::New(_) => None,
+                    Intent::Of(earlier) => Some(Needed::Cast(earlier)),
+                };
+                [Needed::Entity(cast.entity_id)].into_iter().chain(earlier).collect()
+            }
+            Self::Attempt(attempt) => vec![Needed::Cast(attempt.cast_id)],
+            Self::Opened(opened) => vec![Needed::Cast(opened.cast_id)],
+            Self::Parked(parked) => vec![Needed::Cast(parked.cast_id)],
+            Self::End(end) => vec![Needed::Cast(end.cast_id)],
+            Self::Fold(fold) => vec![Needed::Entity(fold.entity_id), Needed::Turn(fold.after)],
+            Self::Reward(reward) => vec![Needed::Turn(reward.turn_id)],
+            Self::Root(_)
+            | Self::Started(_)
+            | Self::Settled(_)
+            | Self::Turn(_)
+            | Self::Failed(_)
+            | Self::Other { .. } => Vec::new(),
+        }
+    }
+
+    /// The bodies that a view of what it tells reads, so that they can be fetched at once.
+    pub fn shown_bodies(&self) -> Vec<Hash> {
+        fn of<T: serde::Serialize + serde::de::DeserializeOwned + Clone>(held: &Held<T>) -> Option<Hash> {
+            held.reference().map(|reference| reference.hash)
+        }
+        let found = match self {
+            Self::Root(root) => vec![of(&root.cantrip)],
+            Self::Cast(cast) => match &cast.intent {
+                Intent::New(content) => vec![of(content)],
+                Intent::Of(_) => Vec::new(),
+            },
+            Self::Opened(opened) => vec![of(&opened.utterance)],
+            Self::Started(started) => vec![started.asked.as_ref().and_then(|asked| of(&asked.args))],
+            Self::Settled(settled) => {
+                let asked = settled.asked.as_ref().and_then(|asked| of(&asked.args));
+                vec![of(&settled.result), settled.data.as_deref().and_then(of), asked]
+            }
+            Self::Turn(closed) => vec![closed.outputs.as_ref().and_then(of)],
+            Self::Fold(fold) => vec![of(&fold.text)],
+            Self::End(end) => match &end.ending {
+                Ending::Terminated { result, .. } => vec![of(result)],
+                Ending::Truncated { .. } => Vec::new(),
+            },
+            Self::Entity(_)
+            | Self::Attempt(_)
+            | Self::Parked(_)
+            | Self::Failed(_)
+            | Self::Reward(_)
+            | Self::Other { .. } => Vec::new(),
+        };
+        found.into_iter().flatten().collect()
+    }
+}
+
+impl Projection {
+    /// Whether this is here, for a run of this loom.
+    pub fn holds(&self, loom: LoomId, needed: Needed) -> bool {
+        match needed {
+            Needed::Cantrip(cantrip) => self.roots.contains_key(&(loom, cantrip)),
+            Needed::Entity(entity) => self.entities.contains_key(&entity),
+            Needed::Cast(cast) => self.casts.contains_key(&cast),
+            Needed::Turn(turn) => self.turns.contains_key(&turn),
+        }
+    }
+
+    pub fn hold_root(&mut self, part: RootPart) {
+        let RootPart { loom_id, root, at } = part;
+        let cantrip = root.cantrip_id;
+        if self.roots.insert((loom_id, cantrip), RootNode { root, at }).is_none() {
+            self.loom(loom_id).roots.push(cantrip);
+        }
+    }
+
+    pub fn hold_run(&mut self, part: RunPart) {
+        if let (Phase::Live, Some(entity)) = (part.phase, part.opening.entity_id) {
+            self.busy.insert(entity, part.run_id);
+        }
+        self.loom(part.opening.loom_id);
+        let node = RunNode {
+            opening: part.opening,
+            created_at: part.created_at,
+            newest: part.newest,
+            epoch: part.epoch,
+            phase: part.phase,
+            ended_at: part.ended_at,
+            parked: part.parked,
+            approvals: part.approvals,
+            copied: part.copied,
+        };
+        if self.runs.insert(part.run_id, node).is_none() {
+            self.run_order.push(part.run_id);
+        }
+    }
+
+    /// A run as far as its records tell.
+    pub fn run_part(&self, run: RunId) -> Option<RunPart> {
+        self.runs.get(&run).map(|node| RunPart {
+            run_id: run,
+            opening: node.opening.clone(),
+            created_at: node.created_at,
+            newest: node.newest,
+            epoch: node.epoch,
+            phase: node.phase,
+            ended_at: node.ended_at,
+            parked: node.parked,
+            approvals: node.approvals.clone(),
+            copied: node.copied,
+        })
+    }
+
+    /// Says that a live run has this entity.
+    pub fn hold_busy(&mut self, entity: EntityId, run: RunId) {
+        self.busy.insert(entity, run);
+    }
+
+    pub fn hold_entity(&mut self, part: EntityPart) {
+        let id = part.entity.entity_id;
+        let node = EntityNode {
+            entity: Arc::new(part.entity),
+            loom: part.loom_id,
+            run: part.run_id,
+            at: part.at,
+            casts: part.casts,
+            leaf: part.leaf,
+            sequence: part.sequence,
+            open: None,
+            live_cast: part.live_cast,
+        };
+        if self.entities.insert(id, node).is_none() {
+            self.loom(part.loom_id).entities.push(id);
+        }
+    }
+
+    pub fn hold_cast(&mut self, part: CastPart) {
+        let node = CastNode {
+            run: part.run_id,
+            at: part.at,
+            last_turn: part.last_turn,
+            end: part.end.map(Arc::new),
+            given_up: part.given_up,
+            cast: Arc::new(part.cast),
+        };
+        self.casts.insert(node.cast.cast_id, node);
+    }
+
+    pub fn hold_fold(&mut self, part: FoldPart) {
+        let FoldPart { fold, at, place } = part;
+        let id = fold.fold_id;
+        let after = self.turns.get_mut(&fold.after);
+        if let Some(turn) = after.filter(|turn| !turn.folds.contains(&id)) {
+            turn.folds.push(id);
+        }
+        self.folds.insert(id, FoldNode { fold, at, place });
+    }
+
+    /// Holds a closed turn. What it was told must be its own, and end with its closing.
+    pub fn hold_turn(&mut self, part: TurnPart) -> Result<(), Error> {
+        let (run, seq) = (self.casts.get(&part.cast_id).map(|cast| cast.run), part.told.last().map(|told| told.seq));
+        let misplaced = |what| Error::Damaged(Damage { run, seq, line: None, what });
+        let mut started: BTreeMap<u32, Option<Arc<crate::Asked>>> = BTreeMap::new();
+        let (mut opened, mut calls, mut closed) = (None, Vec::new(), None);
+        let places = part.told.iter().map(|told| told.seq).collect();
+        for Told { at, event, .. } in part.told {
+            match event {
+                Event::Opened(said) if said.turn_id == part.id => opened = Some(Arc::new(said)),
+                Event::Started(Started { call_id, asked, .. }) if call_id.caller() == Caller::Turn(part.holder) => {
+                    started.entry(call_id.number()).or_insert(asked.map(Arc::new));
+                }
+                Event::Settled(settled) if settled.call_id.caller() == Caller::Turn(part.holder) => {
+                    let number = settled.call_id.number();
+                    let asked = started.get(&number).cloned().flatten();
+                    let asked = asked.or_else(|| settled.asked.clone().map(Arc::new));
+                    calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
+                }
+                Event::Turn(record) if record.turn_id == part.id => closed = Some((record, at)),
+                Event::Opened(_)
+                | Event::Started(_)
+                | Event::Settled(_)
+                | Event::Turn(_)
+                | Event::Root(_)
+                | Event::Entity(_)
+                | Event::Cast(_)
+                | Event::Attempt(_)
+                | Event::Fold(_)
+                | Event::Parked(_)
+                | Event::End(_)
+                | Event::Failed(_)
+                | Event::Reward(_)
+                | Event::Other { .. } => {
+                    return Err(misplaced("the index of a turn names a record that is not its own"));
+                }
+            }
+        }
+        let (record, at) = closed.ok_or_else(|| misplaced("the index of a turn does not name its closing"))?;
+        if let Closing::Sealed { call, .. } = &record.closing {
+            let number = call.number();
+            let asked = started
+                .get(&number)
+                .cloned()
+                .ok_or_else(|| misplaced("the index of a turn does not name what sealed it"))?;
+            calls.push(CallNode { number, asked, settled: None });
+        }
+        calls.sort_by_key(|call| call.number);
+        let of = TurnOf {
+            loom: part.loom_id,
+            entity: part.entity_id,
+            cast: part.cast_id,
+            sequence: part.sequence,
+            holder: part.holder,
+        };
+        let rewards = part.rewards.into_iter().map(|(at, given)| {
+            let Reward { reward, by, note, .. } = given;
+            RewardNode { reward, by, at, note }
+        });
+        let node = TurnNode {
+            opened,
+            calls,
+            places,
+            first_of_cast: part.first_of_cast,
+            first_of_entity: part.first_of_entity,
+            closed: Some(Closed { record, at, place: part.place }),
+            rewards: rewards.collect(),
+            ..TurnNode::open(of, part.parent)
+        };
+        self.turns.insert(part.id, node);
+        Ok(())
+    }
+
+    /// Where the records of a closed turn lie in its run, in order: with them it can be held again.
+    pub fn places(&self, turn: TurnId) -> Option<&[Seq]> {
+        self.turns.get(&turn).filter(|node| node.closed.is_some()).map(|node| &*node.places)
+    }
+
+    /// A closed turn, without what was told in it.
+    pub fn turn_part(&self, turn: TurnId) -> Option<TurnPart> {
+        let node = self.turns.get(&turn)?;
+        let closed = node.closed.as_ref()?;
+        Some(TurnPart {
+            id: turn,
+            parent: node.parent,
+            loom_id: node.loom,
+            entity_id: node.entity,
+            cast_id: node.cast,
+            sequence: node.sequence,
+            holder: node.holder,
+            first_of_cast: node.first_of_cast,
+            first_of_entity: node.first_of_entity,
+            told: Vec::new(),
+            rewards: Vec::new(),
+            place: closed.place,
+        })
+    }
+
+    /// Opens the turn in which the group of an entity's sealed leaf goes on. The other turns of the group come in by
+    /// [`take_up`](Self::take_up).
+    pub fn take_up_sealed(&mut self, entity: EntityId) {
+        let Some(node) = self.entities.get_mut(&entity).filter(|node| node.live_cast.is_some()) else { return };
+        let Some((id, leaf)) = node.leaf.and_then(|leaf| Some((leaf, self.turns.get(&leaf)?))) else { return };
+        let Some(Closing::Sealed { next, .. }) = leaf.closed.as_ref().map(|closed| &closed.record.closing) else {
+            return;
+        };
+        let (next, holder) = (*next, leaf.holder);
+        let since = leaf.places.last().copied().unwrap_or(Seq::START);
+        let of = TurnOf { loom: leaf.loom, entity, cast: leaf.cast, sequence: leaf.sequence + 1, holder };
+        node.open = Some(next);
+        self.turns.insert(next, TurnNode::open(of, Some(id)));
+        self.groups.insert(holder, Group::new(next, since));
+    }
+
+    /// Takes up what a run had open, one record after the other in their order: those of the groups whose last turn is
+    /// sealed, and those behind the last closed turn of each of its live entities. A record that is not about an open
+    /// turn changes nothing, so records in between do no harm.
+    pub fn take_up(&mut self, record: &Record) -> Result<(), Error> {
+        let event = record.event()?;
+        let Some(loom) = self.runs.get(&record.run).map(|run| run.opening.loom_id) else { return Ok(()) };
+        let head = Head { record, loom };
+        match event {
+            Event::Opened(opened) => {
+                let cast = self.casts.get(&opened.cast_id).filter(|cast| cast.end.is_none() && !cast.given_up);
+                let entity = cast.and_then(|cast| self.entities.get(&cast.cast.entity_id));
+                match entity {
+                    Some(entity) if entity.open.is_none() && opened.sequence == entity.sequence + 1 => {
+                        self.turn_opened(&head, opened)
+                    }
+                    Some(_) | None => Ok(()),
+                }
+            }
+            Event::Started(started) => {
+                self.started_again(record.seq, started);
+                Ok(())
+            }
+            Event::Settled(settled) => {
+                self.settled_again(record.seq, settled);
+                Ok(())
+            }
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => Ok(()),
+        }
+    }
+
+    fn open_group(&mut self, caller: Caller) -> Option<&mut Group> {
+        match caller {
+            Caller::Turn(holder) => self.groups.get_mut(&holder),
+            Caller::Fold(_) => None,
+        }
+    }
+
+    fn started_again(&mut self, seq: Seq, started: Started) {
+        let delegation = match started.work {
+            Work::Gate | Work::Verifier => false,
+            Work::Delegation { .. } => true,
+        };
+        if let Some(group) = self.open_group(started.call_id.caller()) {
+            let asked = started.asked.map(Arc::new);
+            group.started.entry(started.call_id.number()).or_insert(StartedCall { asked, delegation, seq });
+        }
+    }
+
+    fn settled_again(&mut self, seq: Seq, settled: CallSettled) {
+        let number = settled.call_id.number();
+        let Some(group) = self.open_group(settled.call_id.caller()).filter(|_| number > 0) else { return };
+        if !group.settled.insert(number) || seq <= group.since {
+            return;
+        }
+        let started = group.started.get(&number);
+        let begun = started.map(|started| started.seq);
+        let asked = started.and_then(|started| started.asked.clone());
+        let asked = asked.or_else(|| settled.asked.clone().map(Arc::new));
+        let open = group.open;
+        if let Some(turn) = self.turns.get_mut(&open) {
+            turn.places.extend(begun);
+            turn.places.push(seq);
+            turn.calls.push(CallNode { number, asked, settled: Some(Arc::new(settled)) });
+        }
+    }
+
+    /// The oldest record of a run that something open in it still rests on; none if nothing is open.
+    pub fn oldest_open(&self) -> Option<Seq> {
+        let begun = self.groups.values().flat_map(|group| {
+            let unsettled = group.started.iter().filter(|(number, _)| !group.settled.contains(number));
+            let open = self.turns.get(&group.open).into_iter().flat_map(|turn| turn.places.iter().copied());
+            unsettled.map(|(_, started)| started.seq).chain(open)
+        });
+        begun.min()
+    }
+
+    /// Forgets what was said and settled in a closed turn, and keeps that it is there: enough to judge what may follow.
+    pub fn forget_told(&mut self, turn: TurnId) {
+        if let Some(node) = self.turns.get_mut(&turn).filter(|node| node.closed.is_some()) {
+            node.opened = None;
+            node.calls = Vec::new();
+        }
+    }
+
+    /// Forgets whatever no later record of a live cast rests on, unless it names it: closed turns but the last of each
+    /// live entity, casts and entities that are over, folds, and the lists. For who judges steps and reads views
+    /// elsewhere: a run of any length stays as small as what it has open.
+    pub fn trim(&mut self) {
+        self.entities.retain(|_, entity| entity.live_cast.is_some());
+        self.casts.retain(|_, cast| cast.end.is_none() && !cast.given_up);
+        let kept: BTreeSet<TurnId> =
+            self.entities.values().flat_map(|entity| [entity.leaf, entity.open]).flatten().collect();
+        self.turns.retain(|id, _| kept.contains(id));
+        let open: BTreeSet<TurnId> = self.turns.values().map(|turn| turn.holder).collect();
+        self.groups.retain(|holder, _| open.contains(holder));
+        self.folds.clear();
+        for entity in self.entities.values_mut() {
+            let live = entity.live_cast;
+            entity.casts.retain(|cast| Some(*cast) == live);
+        }
+        for loom in self.looms.values_mut() {
+            *loom = super::LoomNode::default();
+        }
+    }
+}

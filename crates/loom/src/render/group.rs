@@ -1,0 +1,146 @@
+//! One utterance with all it caused, as messages.
+//!
+//! A crystal is sent these words, and a chat that is exported to train on has the same ones: one function says how a
+//! group reads, or the two would in time differ.
+
+use super::{call_text_within, cut, output_text};
+use crate::{
+    Closing, Content, GateCall, GateRecord, Message, Output, ProviderParts, Settlement, TruncationReason, Utterance,
+};
+
+/// How a group came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The cast went on.
+    Open,
+    Terminated,
+    Truncated(TruncationReason),
+    /// A fork left the rest of it behind.
+    Forked,
+}
+
+impl Ended {
+    /// None while the group goes on in another turn.
+    pub fn by(closing: &Closing) -> Option<Self> {
+        match closing {
+            Closing::Open => Some(Self::Open),
+            Closing::Sealed { .. } => None,
+            Closing::Terminated { .. } => Some(Self::Terminated),
+            Closing::Truncated { reason, .. } => Some(Self::Truncated(*reason)),
+        }
+    }
+
+    /// How a call reads that left no record.
+    fn not_run(self) -> String {
+        match self {
+            Self::Open => "[not run: no record]".to_owned(),
+            Self::Terminated => "[skipped: done was called]".to_owned(),
+            Self::Truncated(reason) => format!("[not run: {}]", reason.as_str()),
+            Self::Forked => "[not run: forked here]".to_owned(),
+        }
+    }
+}
+
+/// What was said and what came of it, over all the turns it took.
+#[derive(Debug, Clone)]
+pub struct Group<'a> {
+    /// The sequence of its first turn.
+    pub from: u64,
+    pub utterance: &'a Utterance,
+    pub outputs: Vec<&'a Output>,
+    pub records: Vec<&'a GateRecord>,
+    pub ended: Ended,
+    pub medium: &'a str,
+    /// How many bytes its results show together; beyond it the longest are cut.
+    pub results_bytes_max: usize,
+}
+
+/// How many bytes the results of one group show in a list for this window, where it is known. A list that held more of
+/// them than its window has tokens could not be sent even alone.
+pub fn results_bytes_max(window: Option<u64>) -> usize {
+    window.and_then(|window| usize::try_from(window).ok()).unwrap_or(usize::MAX)
+}
+
+impl Group<'_> {
+    /// One assistant message, then one result per call in call order; or what a program in the text, or a person,
+    /// answered. `calls` and `parts` are the utterance's own, as far as the reader is to see them.
+    pub fn messages(&self, calls: Vec<GateCall>, parts: Option<ProviderParts>) -> Vec<Message> {
+        let said = self.utterance;
+        let spoken = said.content.as_deref().filter(|content| !content.trim().is_empty());
+        let results: Vec<Message> = calls
+            .iter()
+            .zip(self.results())
+            .map(|(shown, text)| Message::Tool {
+                tool_call_id: shown.tool_call_id.clone(),
+                gate: shown.gate.clone(),
+                content: text.into(),
+            })
+            .collect();
+        let mut messages = vec![Message::Assistant { content: spoken.map(Content::from), calls, parts }];
+        messages.extend(results);
+        if said.calls.is_empty() && self.outputs.iter().any(|output| output.tool_call_id.is_none()) {
+            messages.push(Message::User { content: cut(self.output(None), self.results_bytes_max).into() });
+        }
+        messages
+    }
+
+    /// What came of each call. What short results leave of the room is the long ones'.
+    fn results(&self) -> Vec<String> {
+        let within = |most| self.utterance.calls.iter().map(|call| self.result(call, most)).collect();
+        let texts: Vec<String> = within(usize::MAX);
+        if texts.iter().map(String::len).sum::<usize>() <= self.results_bytes_max {
+            return texts;
+        }
+        within(fair_share(texts.iter().map(String::len).collect(), self.results_bytes_max))
+    }
+
+    /// What came of a call, in at most this many bytes and a note.
+    fn result(&self, call: &GateCall, most: usize) -> String {
+        let id = Some(call.tool_call_id.as_str());
+        if self.outputs.iter().any(|output| output.tool_call_id.as_deref() == id) {
+            return cut(self.output(id), most);
+        }
+        let own = || self.records.iter().copied().filter(|record| record.tool_call_id.as_deref() == id);
+        // In code the records with this id are those of the program; only one of its own name is the call's.
+        let program = call.gate == self.medium;
+        let shown = |record: &GateRecord| call_text_within(record, most);
+        match own().filter(|record| !program || record.gate == call.gate).find_map(shown) {
+            Some(text) => text,
+            None if program && own().next().is_some() => cut(self.output(id), most),
+            None => self.ended.not_run(),
+        }
+    }
+
+    /// The output of one program, joined over the turns it ran in.
+    fn output(&self, id: Option<&str>) -> String {
+        let outputs = self.outputs.iter().filter(|output| output.tool_call_id.as_deref() == id);
+        let joined = outputs.fold(Output::default(), |before, after| before.followed_by(after));
+        if self.ended == Ended::Forked && self.left_open(id) {
+            let lines = joined.environment_lost.iter().chain(&joined.console).cloned();
+            return lines.chain([self.ended.not_run()]).collect::<Vec<_>>().join("\n");
+        }
+        output_text(&joined, self.from, self.medium)
+    }
+
+    /// Whether a program still waits for the delegation that was the last thing done.
+    fn left_open(&self, id: Option<&str>) -> bool {
+        self.records.last().is_some_and(|record| match record.settlement {
+            Settlement::Delegated => record.tool_call_id.as_deref() == id,
+            Settlement::Settled(_) => false,
+        })
+    }
+}
+
+/// How long each text may be so that all of them fill `room`.
+fn fair_share(mut lengths: Vec<usize>, room: usize) -> usize {
+    lengths.sort_unstable();
+    let (mut left, mut texts) = (room, lengths.len());
+    for length in lengths {
+        if length > left / texts {
+            return left / texts;
+        }
+        left -= length;
+        texts -= 1;
+    }
+    left
+}

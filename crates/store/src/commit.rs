@@ -1,0 +1,674 @@
+//! What does a step come to, and how do many share a transaction?
+//!
+//! A step is judged in memory, by the rules every loom shares, against what its run has open; what it adds is then
+//! written. So a step that is refused has written nothing, and those beside it in the group never notice. What cannot be
+//! seen here is whether an id is new in the whole store or whether another process was first: that is left to the unique
+//! indexes. Should one object, the group is taken back and its steps are gone through again one by one, each in a
+//! savepoint of its own and with every question asked beforehand. That is slow, and next to never happens: asking first
+//! each time would cost every step of every run what now only a contradiction costs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use cantrip_canon::{Hash, LoomId, RunId};
+use cantrip_loom::{
+    Answer, CantripId, Conflict, Draft, Epoch, Error, Event, Needed, Origin, Phase, Place, Projection, Record,
+    RootPart, RunPart, Seq, Standing, Step, Tenure,
+};
+
+use crate::events::{self, Stored};
+use crate::failure::Fault;
+use crate::limits::RUNS_HELD_MAX;
+use crate::link::{Link, Write};
+use crate::load::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, Gathered, RunRow};
+use crate::value::{Value, values};
+
+/// A run that is written to.
+#[derive(Debug)]
+struct Live {
+    key: i64,
+    loom_key: i64,
+    gathered: Gathered,
+    /// As its row has it, newest record apart.
+    part: RunPart,
+    head: Option<Hash>,
+    tenure: Tenure,
+    /// The `seq` of rows that open turns rest on.
+    rows: BTreeSet<u64>,
+    /// When it was last written to, in groups.
+    used: u64,
+}
+
+/// How much is asked before something is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// What the unique indexes find is left to them.
+    Swift,
+    /// Everything.
+    Thorough,
+}
+
+/// What the writer remembers between groups. It may be forgotten at any time: the rows have it all.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    runs: HashMap<RunId, Live>,
+    looms: HashMap<LoomId, i64>,
+    roots: HashMap<(LoomId, CantripId), RootPart>,
+    /// Not carried out yet.
+    pending: Vec<Write>,
+    /// What SQLite counted when the last group ended.
+    version: Option<i64>,
+    groups: u64,
+}
+
+impl Desk {
+    /// Forgets everything: what was remembered may not be what the store holds.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { groups: self.groups, ..Self::default() };
+    }
+
+    /// Begins a group within a transaction: compares what is remembered of these runs with their rows, unless nobody
+    /// else can have written. From here to the end of the transaction those rows stay as they are.
+    pub(crate) async fn begin(&mut self, link: &mut Link, runs: BTreeSet<RunId>) -> Result<(), Fault> {
+        self.groups += 1;
+        debug_assert!(self.pending.is_empty());
+        if let Link::Sqlite(link) = link {
+            let version = link.version_of_data()?;
+            if self.version.replace(version) == Some(version) {
+                return Ok(());
+            }
+        }
+        let mut held: Vec<(i64, RunId)> =
+            runs.into_iter().filter_map(|run| self.runs.get(&run).map(|live| (live.key, run))).collect();
+        // All processes take the rows in the same order, so none waits for one that waits for it.
+        held.sort_unstable();
+        let asked: Vec<Write> = held.iter().flat_map(|(key, _)| [lease_of(*key), newest_of(*key)]).collect();
+        let mut found = link.query_all(&asked).await?.into_iter();
+        for (_, run) in held {
+            let (mut lease, mut newest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
+            let newest = newest.pop().map(|mut row| row.count_or_null()).transpose()?.flatten();
+            let tenure = lease.pop().map(|mut row| load::tenure(run, &mut row)).transpose()?;
+            let unchanged = self.runs.get_mut(&run).zip(tenure).is_some_and(|(live, tenure)| {
+                live.tenure = tenure;
+                newest == Some(live.part.newest.get())
+            });
+            if !unchanged {
+                self.runs.remove(&run);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what is pending, so that the next query sees it.
+    pub(crate) async fn flush(&mut self, link: &mut Link) -> Result<(), Fault> {
+        let pending = std::mem::take(&mut self.pending);
+        Ok(link.write_all(&pending).await?)
+    }
+
+    /// Carries out what is pending and ends the transaction.
+    pub(crate) async fn commit(&mut self, link: &mut Link) -> Result<(), Fault> {
+        let pending = std::mem::take(&mut self.pending);
+        link.commit_with(&pending).await?;
+        if self.runs.len() > RUNS_HELD_MAX {
+            // The half that was used last; sorting at every step to find the one oldest would cost more than it saves.
+            let mut used: Vec<u64> = self.runs.values().map(|live| live.used).collect();
+            used.sort_unstable();
+            let since = used[used.len() / 2];
+            self.runs.retain(|_, live| live.used >= since);
+        }
+        Ok(())
+    }
+
+    /// Whether anything waits to be carried out.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.pending.push(Write { sql, values });
+    }
+
+    /// The lease of a run, locked until the transaction ends; none if the run is not there.
+    pub(crate) async fn tenure(&mut self, link: &mut Link, run: RunId) -> Result<Option<(i64, Tenure)>, Fault> {
+        if let Some(live) = self.runs.get(&run) {
+            return Ok(Some((live.key, live.tenure.clone())));
+        }
+        self.flush(link).await?;
+        let Some(row) = locked(link, run).await? else { return Ok(None) };
+        // A record may have come along with an epoch that was given out elsewhere.
+        let epoch = row.tenure.epoch.max(row.part.epoch);
+        Ok(Some((row.key, Tenure { epoch, ..row.tenure })))
+    }
+
+    /// Writes down who holds a run from now on.
+    pub(crate) fn set_tenure(&mut self, run: RunId, key: i64, tenure: Tenure) {
+        let (owner, expires_at) = match &tenure.holder {
+            Some(lease) => (Value::from(lease.owner.as_str()), Value::from(lease.expires_at)),
+            None => (Value::Null, Value::Null),
+        };
+        self.push(
+            "UPDATE run_leases SET owner = ?2, epoch = ?3, expires_at = ?4 WHERE run_key = ?1",
+            vec![key.into(), owner, tenure.epoch.get().into(), expires_at],
+        );
+        if let Some(live) = self.runs.get_mut(&run) {
+            live.tenure = tenure;
+        }
+    }
+
+    /// Judges a step, and has what it adds written. An error of the store itself leaves the transaction in doubt.
+    pub(crate) async fn append(
+        &mut self,
+        link: &mut Link,
+        step: &Step,
+        care: Care,
+    ) -> Result<Result<Answer, Error>, Fault> {
+        if let Some(broken) = step.broken() {
+            return Ok(Err(broken));
+        }
+        let run = step.run();
+        if !step.money.is_empty() {
+            return Ok(Err(Error::NoLedger { run }));
+        }
+        self.know(link, run).await?;
+        if care == Care::Thorough
+            && let Some(answer) = self.repeated(link, step).await?
+        {
+            return Ok(Ok(answer));
+        }
+        let judged = self.judge(link, step, care).await?;
+        let hindered = match judged {
+            Judged::Accepted(records) => {
+                let answer = Answer::Committed(records.last().map_or(Seq::START, |record| record.seq));
+                self.write(link, step, records).await?;
+                return Ok(Ok(answer));
+            }
+            Judged::Hindered(answer) => Ok(answer),
+            Judged::Refused(error) => {
+                // The tree has taken in the beginning of it.
+                self.runs.remove(&run);
+                Err(error)
+            }
+        };
+        // Whatever stands in its way, a step that was written before is answered as it was then.
+        if care == Care::Swift
+            && let Some(answer) = self.repeated(link, step).await?
+        {
+            return Ok(Ok(answer));
+        }
+        Ok(hindered)
+    }
+
+    /// Loads a run that is there and not known.
+    async fn know(&mut self, link: &mut Link, run: RunId) -> Result<(), Fault> {
+        if self.runs.contains_key(&run) {
+            return Ok(());
+        }
+        self.flush(link).await?;
+        let Some(row) = locked(link, run).await? else { return Ok(()) };
+        let mut gathered = Gathered::default();
+        let rows = gathered.under_way(link, &row).await?;
+        let sql = "SELECT hashes FROM run_events WHERE run_key = ?1 AND seq = ?2 \
+                   UNION ALL SELECT event_hash FROM run_anchors WHERE run_key = ?1 AND seq = ?2";
+        let newest = row.part.newest;
+        let mut ends = link.query(sql, values![row.key, newest.get()]).await?;
+        let head = ends.pop().map(|mut end| end.blob()).transpose()?.and_then(|hashes| events::last(&hashes));
+        let head = Some(head.ok_or_else(|| events::astray(Some(run), newest.get()))?);
+        let RunRow { key, loom_key, part, tenure } = row;
+        let tenure = Tenure { epoch: tenure.epoch.max(part.epoch), ..tenure };
+        let live = Live { key, loom_key, gathered, part, head, tenure, rows, used: self.groups };
+        self.runs.insert(run, live);
+        Ok(())
+    }
+
+    /// The answer to a step that its run has seen before.
+    async fn repeated(&mut self, link: &mut Link, step: &Step) -> Result<Option<Answer>, Fault> {
+        let run = step.run();
+        self.flush(link).await?;
+        let sql = format!(
+            "SELECT {} FROM run_events e {} WHERE r.run_id = ?1 AND e.step_id = ?2",
+            events::COLUMNS,
+            events::BEFORE
+        );
+        let found = link.query(&sql, values![run, step.id.as_str()]).await?;
+        let Some(mut row) = found.into_iter().next() else { return Ok(None) };
+        let stored = Stored::read(&mut row)?;
+        let same = step.records.len() == stored.records.len()
+            && step.records.iter().zip(&stored.records).all(|(draft, record)| draft.became(record));
+        Ok(Some(if same {
+            Answer::Committed(stored.seq)
+        } else {
+            Answer::Conflict(Conflict::Step { id: step.id.clone() })
+        }))
+    }
+
+    async fn judge(&mut self, link: &mut Link, step: &Step, care: Care) -> Result<Judged, Fault> {
+        let run = step.run();
+        let nothing = Projection::new();
+        let wanted = step.entity_wanted(self.runs.get(&run).map_or(&nothing, |live| &live.gathered.tree));
+        let made_here = |draft: &Draft| matches!(draft.event(), Event::Entity(made) if Some(made.entity_id) == wanted);
+        let busy = match wanted {
+            // One that is made by the same step is nobody's yet.
+            Some(_) if care == Care::Swift && step.records.iter().any(made_here) => None,
+            Some(entity) => {
+                self.flush(link).await?;
+                let sql = "SELECT run_id FROM runs WHERE entity_id = ?1 AND phase = 'live'";
+                let found = link.query(sql, values![entity]).await?.into_iter().next();
+                found.map(|mut row| row.id()).transpose()?.map(|run| (entity, run))
+            }
+            None => None,
+        };
+        let known = self.runs.get_mut(&run);
+        let mut opened = Gathered::default();
+        let (standing, tree) = match known {
+            Some(live) => {
+                let standing = Standing {
+                    newest: live.part.newest,
+                    copied: live.part.copied,
+                    holder: live.tenure.holder.as_ref(),
+                    epoch: live.tenure.epoch,
+                };
+                (Some(standing), &mut live.gathered.tree)
+            }
+            None => (None, &mut opened.tree),
+        };
+        if let Some((entity, holder)) = busy {
+            tree.hold_busy(entity, holder);
+        }
+        match step.hindered(standing.as_ref(), tree) {
+            Ok(None) => {}
+            Ok(Some(answer)) => return Ok(Judged::Hindered(answer)),
+            Err(error) => return Ok(Judged::Refused(error)),
+        }
+        match self.bodies_are_there(link, step).await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Judged::Refused(step.without_its_bodies())),
+            Err(error) => return Ok(Judged::Refused(error)),
+        }
+        let Some(loom) = self.loom_of(step) else {
+            return Ok(Judged::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
+        };
+        let mut live = match self.runs.remove(&run) {
+            Some(live) => live,
+            None => Live {
+                // Given when its row is written.
+                key: 0,
+                loom_key: 0,
+                gathered: opened,
+                part: RunPart {
+                    run_id: run,
+                    opening: step.records[0].run_opening().cloned().expect("a step that opens a run begins so"),
+                    created_at: step.records[0].at(),
+                    newest: Seq::START,
+                    epoch: Epoch::NONE,
+                    phase: Phase::Live,
+                    ended_at: None,
+                    parked: false,
+                    approvals: BTreeSet::new(),
+                    copied: false,
+                },
+                head: None,
+                tenure: Tenure::default(),
+                rows: BTreeSet::new(),
+                used: self.groups,
+            },
+        };
+        let taken = self.take(link, &mut live, loom, step, care).await;
+        self.runs.insert(run, live);
+        Ok(match taken? {
+            Ok(records) => Judged::Accepted(records),
+            Err(error) => Judged::Refused(error),
+        })
+    }
+
+    /// Which loom the run of a step belongs to.
+    fn loom_of(&self, step: &Step) -> Option<LoomId> {
+        let opening = step.records.first().and_then(|draft| draft.run_opening());
+        let known = || self.runs.get(&step.run()).map(|live| live.part.opening.loom_id);
+        opening.map(|opening| opening.loom_id).or_else(known)
+    }
+
+    async fn bodies_are_there(&mut self, link: &mut Link, step: &Step) -> Result<Result<bool, Error>, Fault> {
+        let wanted = match step.bodies_wanted() {
+            Ok(wanted) => wanted,
+            Err(error) => return Ok(Err(error)),
+        };
+        if wanted.is_empty() {
+            return Ok(Ok(true));
+        }
+        self.flush(link).await?;
+        let sql = format!("SELECT body_hash FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
+        let mut found = BTreeSet::new();
+        for mut row in link.among(&sql, &[], wanted.iter().map(|hash| Value::from(*hash))).await? {
+            found.insert(row.hash()?);
+        }
+        Ok(Ok(wanted.iter().all(|hash| found.contains(hash))))
+    }
+
+    /// Takes the records of a step into the tree of its run.
+    async fn take(
+        &mut self,
+        link: &mut Link,
+        live: &mut Live,
+        loom: LoomId,
+        step: &Step,
+        care: Care,
+    ) -> Result<Result<Vec<Record>, Error>, Fault> {
+        let mut records = Vec::with_capacity(step.records.len());
+        let (mut seq, mut head) = (live.part.newest, live.head);
+        for draft in &step.records {
+            let brought = if care == Care::Thorough { brings(draft.event()) } else { None };
+            for needed in draft.event().needs().into_iter().chain(brought) {
+                if live.gathered.tree.holds(loom, needed) {
+                    continue;
+                }
+                match needed {
+                    Needed::Cantrip(cantrip) if self.roots.contains_key(&(loom, cantrip)) => {
+                        live.gathered.tree.hold_root(self.roots[&(loom, cantrip)].clone());
+                    }
+                    Needed::Cantrip(_) | Needed::Entity(_) | Needed::Cast(_) | Needed::Turn(_) => {
+                        self.flush(link).await?;
+                        live.gathered.need(link, loom, needed).await?;
+                    }
+                }
+            }
+            seq = seq.next();
+            let epoch = draft.epoch().unwrap_or_else(|| step.epoch());
+            let record = Record::written(draft, step.run(), seq, epoch, head.as_ref());
+            if let Err(error) = live.gathered.tree.take_written(&record, draft.clone()) {
+                return Ok(Err(error));
+            }
+            head = Some(record.hash);
+            records.push(record);
+        }
+        if let Place::Copies { run, .. } = step.place {
+            live.gathered.tree.mark_copied(run);
+        }
+        live.head = head;
+        Ok(Ok(records))
+    }
+
+    /// Has the records of an accepted step written, and what they add to the index.
+    async fn write(&mut self, link: &mut Link, step: &Step, records: Vec<Record>) -> Result<(), Fault> {
+        let run = step.run();
+        let Some(mut live) = self.runs.remove(&run) else { return Ok(()) };
+        let Some(part) = live.gathered.tree.run_part(run) else { return Ok(()) };
+        let row = part.newest.get();
+        if live.key == 0 {
+            self.open(link, step, &mut live, &part).await?;
+        } else {
+            self.go_on(step, &mut live, &part);
+        }
+        live.part = part;
+        live.used = self.groups;
+        live.rows.insert(row);
+        for body in &step.bodies {
+            let values = vec![body.hash().into(), body.bytes().to_vec().into()];
+            self.push(
+                "INSERT INTO bodies (body_hash, bytes) VALUES (?1, ?2) ON CONFLICT (body_hash) DO NOTHING",
+                values,
+            );
+        }
+        if let Some(write) = events::written(live.key, &step.id, &records) {
+            self.pending.push(write);
+        }
+        for (record, draft) in records.iter().zip(&step.records) {
+            self.index(link, &mut live, row, record, draft.event()).await?;
+        }
+        live.gathered.trim();
+        let oldest = live.gathered.tree.oldest_open().map_or(row, |seq| seq.get().min(row));
+        live.rows = live.rows.split_off(&oldest);
+        // What a run that is over, or was given up, has open is up to others too.
+        if live.part.phase == Phase::Live {
+            self.runs.insert(run, live);
+        }
+        Ok(())
+    }
+
+    /// The row of a run that begins.
+    async fn open(&mut self, link: &mut Link, step: &Step, live: &mut Live, part: &RunPart) -> Result<(), Fault> {
+        live.loom_key = self.loom_key(link, part.opening.loom_id).await?;
+        let opening = &part.opening;
+        let sql = "INSERT INTO runs (run_id, loom_key, kind, owner, entity_id, root_run_id, phase, parked, approvals, \
+                   copied, epoch, created_at, ended_at) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) RETURNING run_key";
+        let values = values![
+            part.run_id,
+            live.loom_key,
+            load::kind_written(opening.kind),
+            opening.owner.as_str(),
+            opening.entity_id,
+            opening.root_run_id,
+            load::phase_written(part.phase),
+            part.parked,
+            load::approvals_written(&part.approvals),
+            part.copied,
+            part.epoch.get(),
+            part.created_at,
+            part.ended_at,
+        ];
+        live.key = inserted(link, sql, values).await?;
+        if let Place::Opens { lease: Some(lease), .. } = &step.place {
+            live.tenure = Tenure { epoch: lease.epoch, holder: Some(lease.clone()) };
+        }
+        live.tenure.epoch = live.tenure.epoch.max(part.epoch);
+        let holder = live.tenure.holder.as_ref();
+        self.push(
+            "INSERT INTO run_leases (run_key, owner, epoch, expires_at) VALUES (?1, ?2, ?3, ?4)",
+            vec![
+                live.key.into(),
+                holder.map(|lease| lease.owner.as_str()).into(),
+                live.tenure.epoch.get().into(),
+                holder.map(|lease| lease.expires_at).into(),
+            ],
+        );
+        Ok(())
+    }
+
+    /// The row of a run that goes on, if it says something else now.
+    fn go_on(&mut self, step: &Step, live: &mut Live, part: &RunPart) {
+        let as_stored = RunPart { newest: part.newest, ..live.part.clone() };
+        if *part != as_stored {
+            self.push(
+                "UPDATE runs SET phase = ?2, parked = ?3, approvals = ?4, copied = ?5, epoch = ?6, ended_at = ?7 \
+                 WHERE run_key = ?1",
+                vec![
+                    live.key.into(),
+                    load::phase_written(part.phase).into(),
+                    part.parked.into(),
+                    load::approvals_written(&part.approvals).into(),
+                    part.copied.into(),
+                    part.epoch.get().into(),
+                    part.ended_at.into(),
+                ],
+            );
+        }
+        match step.place {
+            Place::Copies { run, .. } if part.epoch > live.tenure.epoch => {
+                let tenure = Tenure { epoch: part.epoch, ..live.tenure.clone() };
+                live.tenure = tenure.clone();
+                self.set_tenure(run, live.key, tenure);
+            }
+            Place::Copies { .. } | Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => {}
+        }
+    }
+
+    async fn loom_key(&mut self, link: &mut Link, loom: LoomId) -> Result<i64, Fault> {
+        if let Some(key) = self.looms.get(&loom) {
+            return Ok(*key);
+        }
+        let sql = "INSERT INTO looms (loom_id) VALUES (?1) ON CONFLICT (loom_id) DO NOTHING";
+        link.execute(sql, values![loom]).await?;
+        let mut found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
+        let key = found.pop().map(|mut row| row.int()).transpose()?.ok_or_else(|| events::astray(None, 0))?;
+        self.looms.insert(loom, key);
+        Ok(key)
+    }
+
+    /// What a record adds to the index.
+    async fn index(
+        &mut self,
+        link: &mut Link,
+        live: &mut Live,
+        row: u64,
+        record: &Record,
+        event: &Event,
+    ) -> Result<(), Fault> {
+        let seq = record.seq.get();
+        match event {
+            Event::Root(root) => {
+                let loom = live.part.opening.loom_id;
+                self.push(
+                    "INSERT INTO roots (loom_key, cantrip_id, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
+                     ON CONFLICT (loom_key, cantrip_id) DO NOTHING",
+                    vec![
+                        live.loom_key.into(),
+                        root.cantrip_id.to_string().into(),
+                        live.key.into(),
+                        row.into(),
+                        seq.into(),
+                    ],
+                );
+                self.roots.entry((loom, root.cantrip_id)).or_insert_with(|| RootPart {
+                    loom_id: loom,
+                    root: std::sync::Arc::new(root.clone()),
+                    at: record.at,
+                });
+            }
+            Event::Entity(entity) => {
+                let (origin, above) = match entity.origin {
+                    Origin::Root => ("root", None),
+                    Origin::Child { parent, .. } => ("child", Some(parent)),
+                    Origin::Fork(fork) => ("fork", Some(fork.turn)),
+                };
+                let sql = "INSERT INTO entities (entity_id, loom_key, run_key, step_seq, seq, origin, origin_id, at) \
+                           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING entity_key";
+                let values = values![entity.entity_id, live.loom_key, live.key, row, seq, origin, above, record.at];
+                let key = inserted(link, sql, values).await?;
+                live.gathered.entity_keys.insert(entity.entity_id, key);
+            }
+            Event::Cast(cast) => {
+                let entity = known(live.gathered.entity_keys.get(&cast.entity_id), record)?;
+                // Its entity was free, so a cast of it that has no end was left by a run that failed.
+                if live.gathered.tree.entity(cast.entity_id)?.casts.len() > 1 {
+                    self.push(
+                        "UPDATE casts SET given_up = 1 WHERE entity_key = ?1 AND end_seq IS NULL AND cast_id <> ?2",
+                        vec![entity.into(), cast.cast_id.into()],
+                    );
+                }
+                let sql = "INSERT INTO casts (cast_id, entity_key, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4, ?5) \
+                           RETURNING cast_key";
+                let key = inserted(link, sql, values![cast.cast_id, entity, live.key, row, seq]).await?;
+                live.gathered.cast_keys.insert(cast.cast_id, key);
+            }
+            Event::Turn(closed) => {
+                let part = live.gathered.tree.turn_part(closed.turn_id);
+                let places = live.gathered.tree.places(closed.turn_id);
+                let (part, places) = part.zip(places).ok_or_else(|| events::astray(Some(record.run), seq))?;
+                let places = events::places_written(places, &live.rows)?;
+                let first =
+                    i64::from(part.first_of_cast) * FIRST_OF_CAST + i64::from(part.first_of_entity) * FIRST_OF_ENTITY;
+                let holder = (part.holder != part.id).then_some(part.holder);
+                self.push(
+                    "INSERT INTO turns (turn_id, loom_key, entity_key, cast_key, sequence, holder_id, first, places, at) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    vec![
+                        part.id.into(),
+                        live.loom_key.into(),
+                        known(live.gathered.entity_keys.get(&part.entity_id), record)?.into(),
+                        known(live.gathered.cast_keys.get(&part.cast_id), record)?.into(),
+                        part.sequence.into(),
+                        holder.into(),
+                        first.into(),
+                        places.into(),
+                        record.at.into(),
+                    ],
+                );
+            }
+            Event::Fold(fold) => {
+                let entity = known(live.gathered.entity_keys.get(&fold.entity_id), record)?;
+                self.push(
+                    "INSERT INTO folds (fold_id, entity_key, after_id, run_key, step_seq, seq) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    vec![
+                        fold.fold_id.into(),
+                        entity.into(),
+                        fold.after.into(),
+                        live.key.into(),
+                        row.into(),
+                        seq.into(),
+                    ],
+                );
+            }
+            Event::End(end) => self.push(
+                "UPDATE casts SET end_step_seq = ?2, end_seq = ?3 WHERE cast_id = ?1",
+                vec![end.cast_id.into(), row.into(), seq.into()],
+            ),
+            Event::Reward(reward) => self.push(
+                "INSERT INTO rewards (turn_id, run_key, step_seq, seq) VALUES (?1, ?2, ?3, ?4)",
+                vec![reward.turn_id.into(), live.key.into(), row.into(), seq.into()],
+            ),
+            Event::Attempt(_)
+            | Event::Opened(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Other { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a step comes to before it is written.
+enum Judged {
+    Accepted(Vec<Record>),
+    Hindered(Answer),
+    Refused(Error),
+}
+
+/// The thing that a record makes: it must not be there yet.
+fn brings(event: &Event) -> Option<Needed> {
+    match event {
+        Event::Entity(entity) => Some(Needed::Entity(entity.entity_id)),
+        Event::Cast(cast) => Some(Needed::Cast(cast.cast_id)),
+        Event::Opened(opened) => Some(Needed::Turn(opened.turn_id)),
+        Event::Root(_)
+        | Event::Attempt(_)
+        | Event::Started(_)
+        | Event::Settled(_)
+        | Event::Turn(_)
+        | Event::Fold(_)
+        | Event::Parked(_)
+        | Event::End(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => None,
+    }
+}
+
+fn known(key: Option<&i64>, record: &Record) -> Result<i64, Error> {
+    key.copied().ok_or_else(|| events::astray(Some(record.run), record.seq.get()))
+}
+
+async fn inserted(link: &mut Link, sql: &str, values: &[Value]) -> Result<i64, Fault> {
+    let mut rows = link.query(sql, values).await?;
+    let key = rows.pop().map(|mut row| row.int()).transpose()?;
+    Ok(key.ok_or_else(|| events::astray(None, 0))?)
+}
+
+fn lease_of(key: i64) -> Write {
+    let sql = "SELECT owner, epoch, expires_at FROM run_leases WHERE run_key = ?1 {locked}";
+    Write { sql, values: vec![key.into()] }
+}
+
+fn newest_of(key: i64) -> Write {
+    Write { sql: "SELECT max(seq) FROM run_events WHERE run_key = ?1", values: vec![key.into()] }
+}
+
+/// The row of a run, with its lease locked until the transaction ends. The lock is the run's: whoever writes to it or
+/// takes it over holds it, so what is read behind it stays.
+async fn locked(link: &mut Link, run: RunId) -> Result<Option<RunRow>, Fault> {
+    let sql = "SELECT h.epoch FROM run_leases h WHERE h.run_key = (SELECT r.run_key FROM runs r WHERE r.run_id = ?1) \
+               {locked}";
+    link.query(sql, values![run]).await?;
+    load::run(link, run).await
+}

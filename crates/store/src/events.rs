@@ -1,0 +1,156 @@
+//! A row of `run_events`: the records of one step.
+//!
+//! One row a record was the alternative. A turn is four or five records in two steps, so that would be twice the rows
+//! and twice the index entries, and a step that is written whole is easiest to write whole as one row.
+
+use std::sync::Arc;
+
+use cantrip_canon::{Hash, RunId, Timestamp};
+use cantrip_loom::{Damage, Epoch, Error, Kind, Record, Seq, StepId};
+use serde::{Deserialize, Serialize};
+
+use crate::link::Write;
+use crate::value::{Row, Value};
+
+/// Kind and time of a record; its epoch if that is not the step's, as in a copy.
+#[derive(Serialize, Deserialize)]
+struct Head(String, i64, #[serde(default, skip_serializing_if = "Option::is_none")] Option<u64>);
+
+const HASH_BYTES: usize = 32;
+
+/// The write that stores a step. Its records lie next to each other in one run.
+pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option<Write> {
+    let last = records.last()?;
+    let epoch = records.iter().map(|record| record.epoch).max().unwrap_or(Epoch::NONE);
+    let heads: Vec<Head> = records
+        .iter()
+        .map(|record| {
+            let own = (record.epoch != epoch).then_some(record.epoch.get());
+            Head(record.kind.as_str().to_owned(), record.at.unix_millis(), own)
+        })
+        .collect();
+    // Canonical JSON has no line feed outside its escapes.
+    let payloads: Vec<&str> = records.iter().map(|record| &*record.payload).collect();
+    let hashes: Vec<u8> = records.iter().flat_map(|record| *record.hash.as_bytes()).collect();
+    Some(Write {
+        sql: "INSERT INTO run_events (run_key, seq, records, epoch, step_id, heads, payloads, hashes)
+              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        values: vec![
+            Value::Int(run_key),
+            last.seq.get().into(),
+            (records.len() as u64).into(),
+            epoch.get().into(),
+            step.as_str().into(),
+            serde_json::to_string(&heads).expect("texts and numbers can be written").into(),
+            payloads.join("\n").into(),
+            hashes.into(),
+        ],
+    })
+}
+
+/// The columns of a step in a query over `run_events e`, read by [`Stored::read`]: also the end of the step before it, or
+/// the anchor in its place, which the chain goes on from. The rest of the query joins [`BEFORE`].
+pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.heads, e.payloads, \
+     e.hashes, b.hashes, a.event_hash";
+
+/// The joins that [`COLUMNS`] need.
+pub(crate) const BEFORE: &str = "JOIN runs r ON r.run_key = e.run_key \
+     LEFT JOIN run_events b ON b.run_key = e.run_key AND b.seq = e.seq - e.records \
+     LEFT JOIN run_anchors a ON a.run_key = e.run_key AND a.seq = e.seq - e.records";
+
+/// A step as it was read and found to be as it was written.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub place: i64,
+    pub run_key: i64,
+    pub seq: Seq,
+    pub records: Vec<Record>,
+}
+
+impl Stored {
+    /// Reads [`COLUMNS`]. Everything is checked before anything is believed: the place, the number of records, and each
+    /// hash against what stands there and the one before it.
+    pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
+        let (place, run_key, run) = (row.int()?, row.int()?, row.id()?);
+        let (seq, count, epoch) = (row.count()?, row.count()?, Epoch::new(row.count()?));
+        let (heads, payloads) = (row.text()?, row.text()?);
+        let (hashes, before, anchor) = (row.blob()?, row.blob_or_null()?, row.blob_or_null()?);
+        let first = (seq + 1).saturating_sub(count);
+        let damaged = |seq, what| Error::Damaged(Damage { run: Some(run), seq: Some(Seq::new(seq)), line: None, what });
+        let heads: Vec<Head> =
+            serde_json::from_str(&heads).map_err(|_| damaged(first, "kinds and times of a step cannot be read"))?;
+        let payloads: Vec<&str> = payloads.split('\n').collect();
+        let counted = usize::try_from(count).unwrap_or(usize::MAX);
+        if heads.len() != counted || payloads.len() != counted || hashes.len() != counted * HASH_BYTES {
+            return Err(damaged(first, "a step has more or fewer parts than records"));
+        }
+        let mut previous = match before.or(anchor) {
+            Some(hashes) => Some(last(&hashes).ok_or_else(|| damaged(first - 1, "the link of a step cannot be read"))?),
+            None if first == 1 => None,
+            None => return Err(damaged(first - 1, "a record is missing")),
+        };
+        let mut records = Vec::with_capacity(counted);
+        for (at, (Head(kind, millis, own), payload)) in heads.into_iter().zip(payloads).enumerate() {
+            let seq = first + at as u64;
+            let hash = last(&hashes[..(at + 1) * HASH_BYTES]).ok_or_else(|| damaged(seq, "a link is missing"))?;
+            let record = Record {
+                run,
+                seq: Seq::new(seq),
+                kind: Kind::named(&kind),
+                at: Timestamp::from_unix_millis(millis).map_err(|_| damaged(seq, "its time is none"))?,
+                epoch: own.map_or(epoch, Epoch::new),
+                payload: Arc::from(payload),
+                hash,
+            };
+            if record.expected_hash(previous.as_ref()) != hash {
+                return Err(damaged(seq, "its hash is not that of what stands there"));
+            }
+            previous = Some(hash);
+            records.push(record);
+        }
+        Ok(Self { place, run_key, seq: Seq::new(seq), records })
+    }
+
+    /// The record at this place.
+    pub(crate) fn record(&self, seq: u64) -> Result<&Record, Error> {
+        let found = self.records.iter().find(|record| record.seq.get() == seq);
+        found.ok_or_else(|| astray(self.records.first().map(|record| record.run), seq))
+    }
+}
+
+/// The index names a record that is not where it should be.
+pub(crate) fn astray(run: Option<RunId>, seq: u64) -> Error {
+    let what = "the index names a record that is not there";
+    Error::Damaged(Damage { run, seq: Some(Seq::new(seq)), line: None, what })
+}
+
+/// The last of the hashes that stand one behind the other.
+pub(crate) fn last(hashes: &[u8]) -> Option<Hash> {
+    hashes.last_chunk::<HASH_BYTES>().copied().map(Hash::from_bytes)
+}
+
+/// Where the records of a turn lie: for each row its `seq`, then how far before it each record is.
+pub(crate) fn places_written(places: &[Seq], rows: &std::collections::BTreeSet<u64>) -> Result<String, Error> {
+    let mut written: Vec<Vec<u64>> = Vec::new();
+    for place in places {
+        let row = rows.range(place.get()..).next().copied().ok_or_else(|| astray(None, place.get()))?;
+        match written.last_mut().filter(|places| places[0] == row) {
+            Some(places) => places.push(row - place.get()),
+            None => written.push(vec![row, row - place.get()]),
+        }
+    }
+    Ok(serde_json::to_string(&written).expect("numbers can be written"))
+}
+
+/// Row and record of each place.
+pub(crate) fn places_read(written: &str) -> Result<Vec<(u64, u64)>, Error> {
+    let read: Vec<Vec<u64>> = serde_json::from_str(written).map_err(|_| astray(None, 0))?;
+    let mut places = Vec::new();
+    for row in &read {
+        let (seq, offsets) = row.split_first().ok_or_else(|| astray(None, 0))?;
+        for offset in offsets {
+            places.push((*seq, seq.checked_sub(*offset).ok_or_else(|| astray(None, *seq))?));
+        }
+    }
+    Ok(places)
+}

@@ -1,0 +1,246 @@
+//! The one way in, and the records as they were written.
+
+use std::time::Duration;
+
+use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash};
+use cantrip_loom::{
+    Answer, Body, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, RunState, RunView, Seq, Step,
+};
+use futures_util::{Stream, StreamExt, stream};
+
+use crate::events::{BEFORE, COLUMNS, Stored};
+use crate::failure::Fault;
+use crate::limits::READ_STEPS_MAX;
+use crate::link::Link;
+use crate::load;
+use crate::value::values;
+use crate::writer::{Ask, Done, unknown};
+use crate::{Store, views};
+
+/// What the writer says to something else than it was asked. It does not.
+fn crossed(done: Done) -> Error {
+    Error::Store { doing: "understand", at: format!("{done:?}"), source: "an answer to another question".into() }
+}
+
+impl Store {
+    async fn lease(&self, ask: Ask) -> Result<Lease, Error> {
+        match self.order(ask).await? {
+            Done::Lease(lease) => Ok(lease),
+            other @ (Done::Answer(_) | Done::Released | Done::Pruned(_)) => Err(crossed(other)),
+        }
+    }
+
+    /// Lets go of the oldest records of a run that is over, up to the last step that ends at or before `through`, and
+    /// leaves an anchor from which the rest can still be verified. Turns, casts and entities that were told of in them
+    /// cannot be shown or gone on with any more: they are [`Error::Pruned`].
+    pub async fn prune(&self, run: RunId, through: Seq, at: Timestamp) -> Result<crate::Anchor, Error> {
+        match self.order(Ask::Prune { run, through, at }).await? {
+            Done::Pruned(anchor) => Ok(anchor),
+            other @ (Done::Answer(_) | Done::Released | Done::Lease(_)) => Err(crossed(other)),
+        }
+    }
+
+    /// Where the records of a run were pruned, oldest first.
+    pub async fn anchors(&self, run: RunId) -> Result<Vec<crate::Anchor>, Error> {
+        self.look(move |link| Box::pin(async move { crate::prune::anchors(link, run).await })).await
+    }
+}
+
+impl Journal for Store {
+    async fn append(&self, step: Step) -> Result<Answer, Error> {
+        match self.order(Ask::Append(Box::new(step))).await? {
+            Done::Answer(answer) => Ok(answer),
+            other @ (Done::Lease(_) | Done::Released | Done::Pruned(_)) => Err(crossed(other)),
+        }
+    }
+
+    async fn acquire(&self, run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.lease(Ask::Acquire { run, owner, now, lasts }).await
+    }
+
+    async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
+        self.lease(Ask::Renew { lease: lease.clone(), now, lasts }).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        self.order(Ask::Release(lease.clone())).await.map(|_| ())
+    }
+
+    async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
+        self.look(move |link| {
+            Box::pin(async move { Ok(load::run(link, run).await?.ok_or_else(|| unknown(run))?.tenure.holder) })
+        })
+        .await
+    }
+
+    async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                // Live, and nobody is waited for; who holds it is looked at again below, with what waiting means.
+                let narrowed = "r.phase = 'live' AND r.parked = 0 AND r.approvals IS NULL AND r.copied = 0 \
+                                AND (h.expires_at IS NULL OR h.expires_at <= ?3)";
+                let now_millis = values![now].to_vec();
+                let wanted = [RunState::Queued, RunState::Running];
+                views::runs(
+                    link,
+                    page,
+                    narrowed,
+                    now_millis,
+                    |lease| lease.expires_at > now,
+                    |view| wanted.contains(&view.state),
+                )
+                .await
+            })
+        })
+        .await
+    }
+
+    fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
+        // None: how far it goes is not known yet.
+        stream::unfold(Some((after, None::<Seq>)), move |at| async move {
+            let (after, end) = at?;
+            let page = self.look(move |link| Box::pin(page_of_run(link, run, after, end))).await;
+            Some(match page {
+                Ok(page) => {
+                    let next = page.next.map(|next| (next, Some(page.end)));
+                    (page.records, next)
+                }
+                Err(error) => (vec![Err(error)], None),
+            })
+        })
+        .flat_map(stream::iter)
+    }
+
+    fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
+        stream::unfold(Some((0_i64, None::<i64>)), move |at| async move {
+            let (after, end) = at?;
+            let page = self.look(move |link| Box::pin(page_of_all(link, after, end))).await;
+            Some(match page {
+                Ok((records, next, end)) => (records, next.map(|next| (next, Some(end)))),
+                Err(error) => (vec![Err(error)], None),
+            })
+        })
+        .flat_map(stream::iter)
+    }
+
+    async fn grown(&self, run: RunId, after: Seq) -> Result<Seq, Error> {
+        let mut tidings = self.tidings().of(run);
+        loop {
+            let newest = self.run(run).await?.newest;
+            if newest > after {
+                return Ok(newest);
+            }
+            tidings.changed().await.map_err(|_| Error::Stopped)?;
+        }
+    }
+
+    async fn body(&self, hash: Hash) -> Result<Body, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let found = link.query("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
+                let bytes = found.into_iter().next().map(|mut row| row.blob()).transpose()?;
+                match bytes.filter(|bytes| bytes_hash(bytes) == hash) {
+                    Some(bytes) => Ok(Body::new(bytes)?),
+                    None => Err(Error::BodyAltered(hash).into()),
+                }
+            })
+        })
+        .await
+    }
+}
+
+/// Some of a run's records.
+struct RunPage {
+    records: Vec<Result<Record, Error>>,
+    /// Behind which the next page begins; none if this was the last.
+    next: Option<Seq>,
+    /// The newest when it was asked.
+    end: Seq,
+}
+
+async fn page_of_run(link: &mut Link, run: RunId, after: Seq, end: Option<Seq>) -> Result<RunPage, Fault> {
+    let (key, end) = match end {
+        Some(end) => {
+            let found = link.query("SELECT run_key FROM runs WHERE run_id = ?1", values![run]).await?;
+            (found.into_iter().next().map(|mut row| row.int()).transpose()?.ok_or_else(|| unknown(run))?, end)
+        }
+        None => {
+            let row = load::run(link, run).await?.ok_or_else(|| unknown(run))?;
+            let sql = "SELECT max(seq) FROM run_anchors WHERE run_key = ?1";
+            let found = link.query(sql, values![row.key]).await?.into_iter().next();
+            let anchor = found.map(|mut row| row.count_or_null()).transpose()?.flatten().unwrap_or(0);
+            if after.get() < anchor {
+                return Err(Error::Pruned { run, through: Seq::new(anchor) }.into());
+            }
+            (row.key, row.part.newest)
+        }
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq > ?2 AND e.seq <= ?3 \
+         ORDER BY e.seq LIMIT ?4"
+    );
+    let rows = link.query(&sql, values![key, after.get(), end.get(), READ_STEPS_MAX as u64]).await?;
+    let whole = rows.len() < READ_STEPS_MAX;
+    let (mut records, mut expected) = (Vec::new(), after.next());
+    for mut row in rows {
+        match Stored::read(&mut row) {
+            Ok(stored) => {
+                for record in stored.records.into_iter().filter(|record| record.seq > after) {
+                    if record.seq != expected {
+                        let what = "a record is missing";
+                        let damage = cantrip_loom::Damage { run: Some(run), seq: Some(expected), line: None, what };
+                        records.push(Err(Error::Damaged(damage)));
+                        return Ok(RunPage { records, next: None, end });
+                    }
+                    expected = record.seq.next();
+                    records.push(Ok(record));
+                }
+            }
+            // What lies before the damage is sound; nothing behind it is read.
+            Err(damage) => {
+                records.push(Err(damage));
+                return Ok(RunPage { records, next: None, end });
+            }
+        }
+    }
+    if whole && expected <= end && expected > after {
+        let damage =
+            cantrip_loom::Damage { run: Some(run), seq: Some(expected), line: None, what: "a record is missing" };
+        records.push(Err(Error::Damaged(damage)));
+    }
+    let next = (!whole).then(|| Seq::new(expected.get() - 1));
+    Ok(RunPage { records, next, end })
+}
+
+async fn page_of_all(
+    link: &mut Link,
+    after: i64,
+    end: Option<i64>,
+) -> Result<(Vec<Result<Record, Error>>, Option<i64>, i64), Fault> {
+    let end = match end {
+        Some(end) => end,
+        None => {
+            let found = link.query("SELECT coalesce(max(place), 0) FROM run_events", &[]).await?.into_iter().next();
+            found.map(|mut row| row.int()).transpose()?.unwrap_or(0)
+        }
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.place > ?1 AND e.place <= ?2 ORDER BY e.place LIMIT ?3"
+    );
+    let rows = link.query(&sql, values![after, end, READ_STEPS_MAX as u64]).await?;
+    let whole = rows.len() < READ_STEPS_MAX;
+    let (mut records, mut last) = (Vec::new(), after);
+    for mut row in rows {
+        match Stored::read(&mut row) {
+            Ok(stored) => {
+                last = stored.place;
+                records.extend(stored.records.into_iter().map(Ok));
+            }
+            Err(damage) => {
+                records.push(Err(damage));
+                return Ok((records, None, end));
+            }
+        }
+    }
+    Ok((records, (!whole).then_some(last), end))
+}

@@ -1,0 +1,28 @@
+//! The store: SQLite and Postgres behind the journal and loom traits, and the only room that knows SQL.
+//!
+//! One schema in two dialects. A step is written whole, many steps share a flush, and
+//! the epoch of a lease is compared where the records are written. What can be seen is computed by the projection that
+//! every loom shares; the tables beside the records only say where they lie.
+
+mod commit;
+mod dialect;
+mod events;
+mod failure;
+mod journal;
+pub mod limits;
+mod link;
+mod load;
+mod postgres;
+mod prune;
+mod schema;
+mod source;
+mod sqlite;
+mod store;
+mod tidings;
+mod value;
+mod verify;
+mod views;
+mod writer;
+
+pub use prune::Anchor;
+pub use store::{SCHEMA, Store};

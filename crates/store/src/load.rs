@@ -1,0 +1,719 @@
+//! From rows to a part of the tree.
+//!
+//! Whoever judges a step or shows a view gathers what it is about: index rows, the steps they name, and the bodies that
+//! those name. The projection of the loom does the rest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId, bytes_hash};
+use cantrip_loom::{
+    Bodies, CantripId, CastPart, Damage, EntityPart, Epoch, Error, Event, FoldPart, Intent, Lease, Needed, Opening,
+    Owner, Phase, Projection, Record, Reward, RootPart, RunKind, RunPart, RunState, RunView, Seq, Tenure, Told,
+    TurnPart,
+};
+
+use crate::events::{BEFORE, COLUMNS, Stored, astray, places_read};
+use crate::failure::Fault;
+use crate::link::Link;
+use crate::value::{Row, Value, values};
+
+/// A run as its rows tell.
+#[derive(Debug, Clone)]
+pub(crate) struct RunRow {
+    pub key: i64,
+    pub loom_key: i64,
+    pub part: RunPart,
+    pub tenure: Tenure,
+}
+
+/// The columns of [`RunRow::read`], over `runs r`, `looms l` and `run_leases h`.
+pub(crate) const RUN_COLUMNS: &str = "r.run_key, r.run_id, r.loom_key, l.loom_id, r.kind, r.owner, r.entity_id, \
+     r.root_run_id, r.phase, r.parked, r.approvals, r.copied, r.epoch, r.created_at, r.ended_at, \
+     coalesce((SELECT max(e.seq) FROM run_events e WHERE e.run_key = r.run_key), \
+              (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key), 0), h.owner, h.epoch, h.expires_at";
+pub(crate) const RUN_TABLES: &str =
+    "runs r JOIN looms l ON l.loom_key = r.loom_key JOIN run_leases h ON h.run_key = r.run_key";
+
+fn odd(run: RunId, what: &'static str) -> Error {
+    Error::Damaged(Damage { run: Some(run), seq: None, line: None, what })
+}
+
+/// A lease as it stands in a row: its owner, epoch and expiry.
+pub(crate) fn tenure(run: RunId, row: &mut Row) -> Result<Tenure, Error> {
+    let (owner, epoch, expires_at) = (row.text_or_null()?, Epoch::new(row.count()?), row.time_or_null()?);
+    let holder = match owner.zip(expires_at) {
+        None => None,
+        Some((owner, expires_at)) => {
+            let owner = Owner::new(owner).map_err(|_| odd(run, "the owner of its lease has no name"))?;
+            Some(Lease { run, owner, epoch, expires_at })
+        }
+    };
+    Ok(Tenure { epoch, holder })
+}
+
+pub(crate) fn phase_written(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Live | Phase::Ended(RunState::Queued | RunState::Running | RunState::Waiting) => "live",
+        Phase::Failed => "failed",
+        Phase::Ended(RunState::Terminated) => "terminated",
+        Phase::Ended(RunState::Truncated) => "truncated",
+        Phase::Ended(RunState::Failed) => "unsuccessful",
+    }
+}
+
+fn phase_read(text: &str) -> Option<Phase> {
+    Some(match text {
+        "live" => Phase::Live,
+        "failed" => Phase::Failed,
+        "terminated" => Phase::Ended(RunState::Terminated),
+        "truncated" => Phase::Ended(RunState::Truncated),
+        "unsuccessful" => Phase::Ended(RunState::Failed),
+        _ => return None,
+    })
+}
+
+pub(crate) fn kind_written(kind: RunKind) -> &'static str {
+    match kind {
+        RunKind::Cast => "cast",
+        RunKind::Summon => "summon",
+        RunKind::Predict => "predict",
+        RunKind::Job => "job",
+    }
+}
+
+fn kind_read(text: &str) -> Option<RunKind> {
+    Some(match text {
+        "cast" => RunKind::Cast,
+        "summon" => RunKind::Summon,
+        "predict" => RunKind::Predict,
+        "job" => RunKind::Job,
+        _ => return None,
+    })
+}
+
+pub(crate) fn approvals_written(approvals: &BTreeSet<String>) -> Option<String> {
+    (!approvals.is_empty()).then(|| serde_json::to_string(approvals).expect("texts can be written"))
+}
+
+impl RunRow {
+    pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
+        let (key, run_id, loom_key, loom_id): (_, RunId, _, LoomId) = (row.int()?, row.id()?, row.int()?, row.id()?);
+        let (kind, owner) = (row.text()?, row.text()?);
+        let (entity_id, root_run_id) = (row.id_or_null()?, row.id_or_null()?);
+        let phase = row.text()?;
+        let (parked, approvals, copied) = (row.flag()?, row.text_or_null()?, row.flag()?);
+        let (epoch, created_at, ended_at) = (Epoch::new(row.count()?), row.time()?, row.time_or_null()?);
+        let newest = Seq::new(row.count()?);
+        let kind = kind_read(&kind).ok_or_else(|| odd(run_id, "its kind is none"))?;
+        let owner = cantrip_loom::Actor::new(owner).map_err(|_| odd(run_id, "its owner has no name"))?;
+        let approvals = match approvals {
+            None => BTreeSet::new(),
+            Some(text) => serde_json::from_str(&text).map_err(|_| odd(run_id, "its approvals cannot be read"))?,
+        };
+        let part = RunPart {
+            run_id,
+            opening: Opening { kind, loom_id, owner, entity_id, root_run_id },
+            created_at,
+            newest,
+            epoch,
+            phase: phase_read(&phase).ok_or_else(|| odd(run_id, "its phase is none"))?,
+            ended_at,
+            parked,
+            approvals,
+            copied,
+        };
+        Ok(Self { key, loom_key, part, tenure: tenure(run_id, row)? })
+    }
+
+    /// As it is shown, at a time at which its lease counts only if `alive` says so.
+    pub(crate) fn view(&self, alive: impl Fn(&Lease) -> bool) -> Result<RunView, Error> {
+        let mut tree = Projection::new();
+        tree.hold_run(self.part.clone());
+        let held = self.tenure.holder.as_ref().is_some_and(alive);
+        let mut view = tree.run(self.part.run_id, held)?;
+        view.epoch = self.tenure.epoch.max(self.part.epoch);
+        Ok(view)
+    }
+}
+
+/// The row of a run, if it is there.
+pub(crate) async fn run(link: &mut Link, run: RunId) -> Result<Option<RunRow>, Fault> {
+    let sql = format!("SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_id = ?1");
+    let rows = link.query(&sql, values![run]).await?;
+    Ok(rows.into_iter().next().map(|mut row| RunRow::read(&mut row)).transpose()?)
+}
+
+/// One stretch of a path: turns of one entity, newest first.
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    pub entity_key: i64,
+    pub turns: Vec<TurnId>,
+    /// Whether the entity branched off what lies before, and did not merely hang from it.
+    pub forked: bool,
+}
+
+/// The path to a turn, newest stretch first, with at most `most` turns; none if the turn is not there.
+pub(crate) async fn path(link: &mut Link, turn: TurnId, most: usize) -> Result<Option<Vec<Stretch>>, Fault> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut left = most;
+    let mut next = Some(turn);
+    while let Some(turn) = next {
+        let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id FROM turns t \
+                   JOIN entities n ON n.entity_key = t.entity_key WHERE t.turn_id = ?1";
+        let Some(mut row) = link.query(sql, values![turn]).await?.into_iter().next() else {
+            return if stretches.is_empty() { Ok(None) } else { Err(astray(None, 0).into()) };
+        };
+        let (sequence, entity_key, origin) = (row.count()?, row.int()?, row.text()?);
+        next = row.id_or_null()?;
+        let sql = "SELECT turn_id FROM turns WHERE entity_key = ?1 AND sequence <= ?2 ORDER BY sequence DESC LIMIT ?3";
+        let rows = link.query(sql, values![entity_key, sequence, left as u64]).await?;
+        let turns: Result<Vec<TurnId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
+        let turns = turns?;
+        left -= turns.len();
+        stretches.push(Stretch { entity_key, turns, forked: origin == "fork" });
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(Some(stretches))
+}
+
+/// The part of the tree that was gathered.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub tree: Projection,
+    pub entity_keys: HashMap<EntityId, i64>,
+    pub cast_keys: HashMap<CastId, i64>,
+    bodies: HashMap<Hash, Arc<[u8]>>,
+    wanted: BTreeSet<Hash>,
+}
+
+impl Bodies for Gathered {
+    fn body(&self, hash: &Hash) -> Result<Arc<[u8]>, Error> {
+        self.bodies.get(hash).cloned().ok_or(Error::BodyAltered(*hash))
+    }
+}
+
+/// A turn's row.
+struct TurnRow {
+    key: i64,
+    id: TurnId,
+    parent: Option<TurnId>,
+    loom_id: LoomId,
+    entity_id: EntityId,
+    cast_id: CastId,
+    run_key: i64,
+    sequence: u64,
+    holder: Option<TurnId>,
+    first: i64,
+    /// Row and record.
+    places: Vec<(u64, u64)>,
+}
+
+/// [`TurnRow::first`]: which of the two it is first of.
+pub(crate) const FIRST_OF_CAST: i64 = 1;
+pub(crate) const FIRST_OF_ENTITY: i64 = 2;
+
+impl TurnRow {
+    fn read(mut row: Row) -> Result<Self, Error> {
+        let (key, id, sequence, holder, first) = (row.int()?, row.id()?, row.count()?, row.id_or_null()?, row.int()?);
+        let (places, loom_id, entity_id, origin, cast_id) =
+            (row.text()?, row.id()?, row.id()?, row.id_or_null()?, row.id()?);
+        let (run_key, before) = (row.int()?, row.id_or_null()?);
+        let places = places_read(&places)?;
+        let parent = before.or(origin);
+        Ok(Self { key, id, parent, loom_id, entity_id, cast_id, run_key, sequence, holder, first, places })
+    }
+}
+
+/// Only a cantrip is asked for by loom.
+const ANY_LOOM: LoomId = LoomId::from_bytes([0; 16]);
+
+/// Steps that were read, by run and place.
+type Steps = HashMap<(i64, u64), Stored>;
+
+/// The steps at these places. One that is missing is named: it was pruned, or is gone.
+pub(crate) async fn steps(link: &mut Link, wanted: &BTreeMap<i64, BTreeSet<u64>>) -> Result<Steps, Fault> {
+    let mut found = Steps::new();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq IN ({})",
+        crate::dialect::LIST
+    );
+    for (run, places) in wanted {
+        let list = places.iter().map(|seq| Value::from(*seq));
+        for mut row in link.among(&sql, values![*run], list).await? {
+            let stored = Stored::read(&mut row)?;
+            found.insert((stored.run_key, stored.seq.get()), stored);
+        }
+        if let Some(missing) = places.iter().find(|seq| !found.contains_key(&(*run, **seq))) {
+            return Err(gone(link, *run, *missing).await?.into());
+        }
+    }
+    Ok(found)
+}
+
+/// Why a step that the index names is not there.
+async fn gone(link: &mut Link, run_key: i64, seq: u64) -> Result<Error, Fault> {
+    let sql = "SELECT r.run_id, (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key) FROM runs r \
+               WHERE r.run_key = ?1";
+    let Some(mut row) = link.query(sql, values![run_key]).await?.into_iter().next() else {
+        return Ok(astray(None, seq));
+    };
+    let (run, anchor) = (row.id()?, row.count_or_null()?);
+    Ok(match anchor {
+        Some(anchor) if seq <= anchor => Error::Pruned { run, through: Seq::new(anchor) },
+        Some(_) | None => astray(Some(run), seq),
+    })
+}
+
+/// Fails for the first of these that the index knows and whose record was not found: it was pruned, or is gone.
+async fn pruned<K: cantrip_canon::Kind>(
+    link: &mut Link,
+    told: &str,
+    list: Vec<Value>,
+    missing: impl Fn(cantrip_canon::Id<K>) -> bool,
+) -> Result<(), Fault> {
+    for mut row in link.among(told, &[], list).await? {
+        let (id, run_key, seq) = (row.id()?, row.int()?, row.count()?);
+        if missing(id) {
+            return Err(gone(link, run_key, seq).await?.into());
+        }
+    }
+    Ok(())
+}
+
+fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<&Record, Error> {
+    steps.get(&(run_key, place.0)).ok_or_else(|| astray(None, place.1))?.record(place.1)
+}
+
+/// A value of this kind where the index names one of another.
+fn another(run: RunId, seq: Seq) -> Error {
+    let what = "the index names a record of another kind";
+    Error::Damaged(Damage { run: Some(run), seq: Some(seq), line: None, what })
+}
+
+impl Gathered {
+    fn told(&mut self, record: &Record) -> Result<Told, Error> {
+        let told = Told::read(record)?;
+        self.wanted.extend(told.event.shown_bodies());
+        Ok(told)
+    }
+
+    /// What a record of a live run rests on.
+    pub(crate) async fn need(&mut self, link: &mut Link, loom: LoomId, needed: Needed) -> Result<(), Fault> {
+        if self.tree.holds(loom, needed) {
+            return Ok(());
+        }
+        match needed {
+            Needed::Cantrip(cantrip) => self.roots(link, loom, Some(cantrip)).await,
+            Needed::Turn(turn) => self.turns(link, &[turn]).await,
+            Needed::Cast(cast) => {
+                self.casts(link, &[cast]).await?;
+                self.entities_of_casts(link, &[cast]).await
+            }
+            Needed::Entity(entity) => self.entities(link, &[entity]).await,
+        }?;
+        self.runs_of_live_casts(link, needed).await
+    }
+
+    /// Whether an entity may be cast again depends on how the run of its live cast stands.
+    async fn runs_of_live_casts(&mut self, link: &mut Link, needed: Needed) -> Result<(), Fault> {
+        let live = match needed {
+            Needed::Entity(entity) => self.tree.entity(entity).ok().and_then(|view| view.casts.last().copied()),
+            Needed::Cast(cast) => Some(cast),
+            Needed::Cantrip(_) | Needed::Turn(_) => None,
+        };
+        let Some(live) = live else { return Ok(()) };
+        self.casts(link, &[live]).await?;
+        let sql = "SELECT r.run_id FROM casts c JOIN runs r ON r.run_key = c.run_key WHERE c.cast_id = ?1";
+        for mut row in link.query(sql, values![live]).await? {
+            let id = row.id()?;
+            if self.tree.run_part(id).is_none()
+                && let Some(row) = run(link, id).await?
+            {
+                self.tree.hold_run(row.part);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn entities_of_casts(&mut self, link: &mut Link, casts: &[CastId]) -> Result<(), Fault> {
+        let sql = format!(
+            "SELECT n.entity_id FROM casts c JOIN entities n ON n.entity_key = c.entity_key WHERE c.cast_id IN ({})",
+            crate::dialect::LIST
+        );
+        let rows = link.among(&sql, &[], casts.iter().map(|cast| Value::from(*cast))).await?;
+        let ids: Result<Vec<EntityId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
+        self.entities(link, &ids?).await
+    }
+
+    /// The cantrips of a loom, or one of them.
+    pub(crate) async fn roots(&mut self, link: &mut Link, loom: LoomId, only: Option<CantripId>) -> Result<(), Fault> {
+        let sql = format!(
+            "SELECT o.seq, {COLUMNS} FROM roots o JOIN looms l ON l.loom_key = o.loom_key \
+             JOIN run_events e ON e.run_key = o.run_key AND e.seq = o.step_seq {BEFORE} \
+             WHERE l.loom_id = ?1 AND o.cantrip_id = coalesce(?2, o.cantrip_id) ORDER BY o.root_key"
+        );
+        for mut row in link.query(&sql, values![loom, only.map(|cantrip| cantrip.to_string())]).await? {
+            let seq = row.count()?;
+            let stored = Stored::read(&mut row)?;
+            let record = stored.record(seq)?;
+            match self.told(record)? {
+                Told { at, event: Event::Root(root), .. } => {
+                    self.tree.hold_root(RootPart { loom_id: loom, root: Arc::new(root), at });
+                }
+                Told { seq, .. } => return Err(another(record.run, seq).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Entities, with the names of their casts.
+    pub(crate) async fn entities(&mut self, link: &mut Link, ids: &[EntityId]) -> Result<(), Fault> {
+        let news = ids.iter().filter(|id| !self.tree.holds(ANY_LOOM, Needed::Entity(**id)));
+        let list: Vec<Value> = news.map(|id| Value::from(*id)).collect();
+        let sql = format!(
+            "SELECT n.entity_key, l.loom_id, n.seq, f.sequence, n.origin, t.turn_id, t.sequence, {COLUMNS} \
+             FROM entities n JOIN looms l ON l.loom_key = n.loom_key \
+             JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq {BEFORE} \
+             LEFT JOIN turns f ON f.turn_id = n.origin_id \
+             LEFT JOIN turns t ON t.entity_key = n.entity_key \
+               AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
+             WHERE n.entity_id IN ({})",
+            crate::dialect::LIST
+        );
+        let mut parts: BTreeMap<i64, EntityPart> = BTreeMap::new();
+        for mut row in link.among(&sql, &[], list.clone()).await? {
+            let (key, loom_id, seq, above) = (row.int()?, row.id()?, row.count()?, row.count_or_null()?);
+            let (origin, leaf, sequence) = (row.text()?, row.id_or_null()?, row.count_or_null()?);
+            let stored = Stored::read(&mut row)?;
+            let record = stored.record(seq)?;
+            let Told { at, event: Event::Entity(entity), .. } = self.told(record)? else {
+                return Err(another(record.run, record.seq).into());
+            };
+            let from = above.filter(|_| origin == "fork").unwrap_or(0);
+            let part = EntityPart {
+                entity,
+                loom_id,
+                run_id: record.run,
+                at,
+                casts: Vec::new(),
+                leaf,
+                sequence: sequence.unwrap_or(from),
+                live_cast: None,
+            };
+            parts.insert(key, part);
+        }
+        if parts.len() < list.len() {
+            let told = format!(
+                "SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({})",
+                crate::dialect::LIST
+            );
+            let found: BTreeSet<EntityId> = parts.values().map(|part| part.entity.entity_id).collect();
+            pruned(link, &told, list, |id| !found.contains(&id)).await?;
+        }
+        let sql = format!(
+            "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({}) \
+             ORDER BY cast_key",
+            crate::dialect::LIST
+        );
+        for mut row in link.among(&sql, &[], parts.keys().map(|key| Value::from(*key))).await? {
+            let (of, key, cast): (_, _, CastId) = (row.int()?, row.int()?, row.id()?);
+            let (ended, given_up) = (row.int_or_null()?.is_some(), row.flag()?);
+            self.cast_keys.insert(cast, key);
+            if let Some(part) = parts.get_mut(&of) {
+                part.casts.push(cast);
+                part.live_cast = (!ended && !given_up).then_some(cast);
+            }
+        }
+        for (key, part) in parts {
+            self.entity_keys.insert(part.entity.entity_id, key);
+            self.tree.hold_entity(part);
+        }
+        Ok(())
+    }
+
+    /// Casts, with those whose intents they go on under.
+    pub(crate) async fn casts(&mut self, link: &mut Link, ids: &[CastId]) -> Result<(), Fault> {
+        let mut asked: Vec<CastId> = ids.to_vec();
+        loop {
+            asked.retain(|id| !self.tree.holds(ANY_LOOM, Needed::Cast(*id)));
+            if asked.is_empty() {
+                return Ok(());
+            }
+            let wanted = asked.clone();
+            let list: Vec<Value> = asked.iter().map(|id| Value::from(*id)).collect();
+            let sql = format!(
+                "SELECT c.cast_id, c.end_seq, {COLUMNS} FROM casts c \
+                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.end_step_seq {BEFORE} WHERE c.cast_id IN ({})",
+                crate::dialect::LIST
+            );
+            let mut ends = HashMap::new();
+            for mut row in link.among(&sql, &[], list.clone()).await? {
+                let (cast, seq): (CastId, _) = (row.id()?, row.count()?);
+                let stored = Stored::read(&mut row)?;
+                let record = stored.record(seq)?;
+                let Event::End(end) = self.told(record)?.event else {
+                    return Err(another(record.run, record.seq).into());
+                };
+                ends.insert(cast, end);
+            }
+            let sql = format!(
+                "SELECT c.cast_key, c.seq, c.end_seq, c.given_up, t.turn_id, {COLUMNS} FROM casts c \
+                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.step_seq {BEFORE} \
+                 LEFT JOIN turns t ON t.entity_key = c.entity_key AND t.cast_key = c.cast_key \
+                   AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = c.entity_key) \
+                 WHERE c.cast_id IN ({})",
+                crate::dialect::LIST
+            );
+            asked.clear();
+            for mut row in link.among(&sql, &[], list.clone()).await? {
+                let (key, seq, ended) = (row.int()?, row.count()?, row.int_or_null()?.is_some());
+                let (given_up, last_turn) = (row.flag()?, row.id_or_null()?);
+                let stored = Stored::read(&mut row)?;
+                let record = stored.record(seq)?;
+                let Told { at, event: Event::Cast(cast), .. } = self.told(record)? else {
+                    return Err(another(record.run, record.seq).into());
+                };
+                if let Intent::Of(earlier) = &cast.intent {
+                    asked.push(*earlier);
+                }
+                let end = ends.remove(&cast.cast_id);
+                if ended != end.is_some() {
+                    let told = format!(
+                        "SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({})",
+                        crate::dialect::LIST
+                    );
+                    pruned(link, &told, vec![cast.cast_id.into()], |_: CastId| true).await?;
+                }
+                self.cast_keys.insert(cast.cast_id, key);
+                self.tree.hold_cast(CastPart { run_id: record.run, at, last_turn, end, given_up, cast });
+            }
+            let told =
+                format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({})", crate::dialect::LIST);
+            let (tree, held) = (&self.tree, |tree: &Projection, id| tree.holds(ANY_LOOM, Needed::Cast(id)));
+            if !wanted.iter().all(|id| held(tree, *id)) {
+                pruned(link, &told, list, |id| !held(tree, id)).await?;
+            }
+        }
+    }
+
+    /// Closed turns, with the entities and casts they belong to. Those that are not there are left out.
+    pub(crate) async fn turns(&mut self, link: &mut Link, ids: &[TurnId]) -> Result<(), Fault> {
+        let mut rows: Vec<TurnRow> = Vec::new();
+        let mut asked: Vec<TurnId> = ids.to_vec();
+        // A continuation shows what its first turn was asked.
+        while !asked.is_empty() {
+            let sql = format!(
+                "SELECT t.turn_key, t.turn_id, t.sequence, t.holder_id, t.first, t.places, l.loom_id, n.entity_id, \
+                   n.origin_id, c.cast_id, c.run_key, p.turn_id \
+                 FROM turns t JOIN looms l ON l.loom_key = t.loom_key JOIN entities n ON n.entity_key = t.entity_key \
+                 JOIN casts c ON c.cast_key = t.cast_key \
+                 LEFT JOIN turns p ON p.entity_key = t.entity_key AND p.sequence = t.sequence - 1 \
+                 WHERE t.turn_id IN ({})",
+                crate::dialect::LIST
+            );
+            let found = link.among(&sql, &[], asked.drain(..).map(Value::from)).await?;
+            let mut holders = BTreeSet::new();
+            for row in found {
+                let row = TurnRow::read(row)?;
+                holders.extend(row.holder);
+                rows.push(row);
+            }
+            asked.extend(holders.into_iter().filter(|holder| !rows.iter().any(|row| row.id == *holder)));
+        }
+        let mut places: BTreeMap<i64, BTreeSet<u64>> = BTreeMap::new();
+        for row in &rows {
+            places.entry(row.run_key).or_default().extend(row.places.iter().map(|place| place.0));
+        }
+        let steps = steps(link, &places).await?;
+        let mut rewards = self.rewards(link, rows.iter().map(|row| row.id)).await?;
+        let entities: BTreeSet<EntityId> = rows.iter().map(|row| row.entity_id).collect();
+        let casts: BTreeSet<CastId> = rows.iter().map(|row| row.cast_id).collect();
+        self.entities(link, &entities.into_iter().collect::<Vec<_>>()).await?;
+        self.casts(link, &casts.into_iter().collect::<Vec<_>>()).await?;
+        for row in rows {
+            let mut told = Vec::with_capacity(row.places.len());
+            for place in &row.places {
+                told.push(self.told(records(&steps, row.run_key, *place)?)?);
+            }
+            self.tree.hold_turn(TurnPart {
+                id: row.id,
+                parent: row.parent,
+                loom_id: row.loom_id,
+                entity_id: row.entity_id,
+                cast_id: row.cast_id,
+                sequence: row.sequence,
+                holder: row.holder.unwrap_or(row.id),
+                first_of_cast: row.first & FIRST_OF_CAST != 0,
+                first_of_entity: row.first & FIRST_OF_ENTITY != 0,
+                told,
+                rewards: rewards.remove(&row.id).unwrap_or_default(),
+                place: u64::try_from(row.key).unwrap_or(0),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The rewards of turns, oldest first.
+    pub(crate) async fn rewards(
+        &mut self,
+        link: &mut Link,
+        turns: impl Iterator<Item = TurnId>,
+    ) -> Result<HashMap<TurnId, Vec<(Timestamp, Reward)>>, Fault> {
+        let sql = format!(
+            "SELECT w.turn_id, w.seq, {COLUMNS} FROM rewards w \
+             JOIN run_events e ON e.run_key = w.run_key AND e.seq = w.step_seq {BEFORE} \
+             WHERE w.turn_id IN ({}) ORDER BY w.reward_key",
+            crate::dialect::LIST
+        );
+        let mut found: HashMap<TurnId, Vec<(Timestamp, Reward)>> = HashMap::new();
+        for mut row in link.among(&sql, &[], turns.map(Value::from)).await? {
+            let (turn, seq): (TurnId, _) = (row.id()?, row.count()?);
+            let stored = Stored::read(&mut row)?;
+            let record = stored.record(seq)?;
+            match self.told(record)? {
+                Told { at, event: Event::Reward(reward), .. } => found.entry(turn).or_default().push((at, reward)),
+                Told { seq, .. } => return Err(another(record.run, seq).into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The folds that hold for a path, oldest first: those of its entities, back to where the last one that was not
+    /// forked began, after a turn of the path.
+    pub(crate) async fn folds(&mut self, link: &mut Link, path: &[Stretch]) -> Result<Vec<FoldPart>, Fault> {
+        let mut lineage = Vec::new();
+        let mut turns: BTreeSet<TurnId> = BTreeSet::new();
+        for stretch in path {
+            lineage.push(Value::from(stretch.entity_key));
+            turns.extend(&stretch.turns);
+            if !stretch.forked {
+                break;
+            }
+        }
+        let sql = format!(
+            "SELECT f.fold_key, f.after_id, f.seq, {COLUMNS} FROM folds f \
+             JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
+             WHERE f.entity_key IN ({}) ORDER BY f.fold_key",
+            crate::dialect::LIST
+        );
+        let mut found = Vec::new();
+        for mut row in link.among(&sql, &[], lineage).await? {
+            let (key, after, seq) = (row.count()?, row.id()?, row.count()?);
+            if turns.contains(&after) {
+                let stored = Stored::read(&mut row)?;
+                let record = stored.record(seq)?;
+                match self.told(record)? {
+                    Told { at, event: Event::Fold(fold), .. } => found.push(FoldPart { fold, at, place: key }),
+                    Told { seq, .. } => return Err(another(record.run, seq).into()),
+                }
+            }
+        }
+        found.sort_by_key(|fold| fold.place);
+        Ok(found)
+    }
+
+    /// Forgets what is over, and the keys of it.
+    pub(crate) fn trim(&mut self) {
+        self.tree.trim();
+        let Self { tree, entity_keys, cast_keys, .. } = self;
+        entity_keys.retain(|entity, _| tree.holds(ANY_LOOM, Needed::Entity(*entity)));
+        cast_keys.retain(|cast, _| tree.holds(ANY_LOOM, Needed::Cast(*cast)));
+        self.bodies.clear();
+        self.wanted.clear();
+    }
+
+    /// What can be seen of what was gathered. The bodies that it is known to need are read at once; one that it turns out
+    /// to need is read then, and only what is not there, or not what its name says, is found altered.
+    pub(crate) async fn show<T>(
+        &mut self,
+        link: &mut Link,
+        view: impl Fn(&Projection, &dyn Bodies) -> Result<T, Error>,
+    ) -> Result<T, Fault> {
+        let mut looked_for = BTreeSet::new();
+        loop {
+            self.fill(link).await?;
+            match view(&self.tree, self) {
+                Err(Error::BodyAltered(hash)) if looked_for.insert(hash) => {
+                    self.wanted.insert(hash);
+                }
+                shown => return Ok(shown?),
+            }
+        }
+    }
+
+    async fn fill(&mut self, link: &mut Link) -> Result<(), Fault> {
+        let wanted = std::mem::take(&mut self.wanted);
+        let list = wanted.into_iter().filter(|hash| !self.bodies.contains_key(hash)).map(Value::from);
+        let list: Vec<Value> = list.collect();
+        let sql = format!("SELECT body_hash, bytes FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
+        for mut row in link.among(&sql, &[], list).await? {
+            let (hash, bytes) = (row.hash()?, row.blob()?);
+            if bytes_hash(&bytes) == hash {
+                self.bodies.insert(hash, bytes.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a run has under way: its live casts with their entities, and what is open of their turns. Gives the rows in
+    /// which that stands.
+    pub(crate) async fn under_way(&mut self, link: &mut Link, row: &RunRow) -> Result<BTreeSet<u64>, Fault> {
+        self.tree.hold_run(row.part.clone());
+        let sql = "SELECT c.cast_id, c.step_seq, n.entity_id, n.entity_key FROM casts c \
+                   JOIN entities n ON n.entity_key = c.entity_key \
+                   WHERE c.run_key = ?1 AND c.end_seq IS NULL AND c.given_up = 0 ORDER BY c.cast_key";
+        let mut live = Vec::new();
+        for mut found in link.query(sql, values![row.key]).await? {
+            let at: (CastId, u64, EntityId, i64) = (found.id()?, found.count()?, found.id()?, found.int()?);
+            live.push(at);
+        }
+        let casts: Vec<CastId> = live.iter().map(|at| at.0).collect();
+        let entities: Vec<EntityId> = live.iter().map(|at| at.2).collect();
+        self.casts(link, &casts).await?;
+        self.entities(link, &entities).await?;
+        let leaves: Vec<TurnId> =
+            entities.iter().filter_map(|entity| self.tree.entity(*entity).ok().and_then(|view| view.leaf)).collect();
+        self.turns(link, &leaves).await?;
+        // Rows of groups that go on behind a sealed turn, and the first one behind what is closed.
+        let mut kept: BTreeSet<u64> = BTreeSet::new();
+        let mut from: Option<u64> = None;
+        for (cast, begun, entity, key) in live {
+            let leaf = self.tree.entity(entity).ok().and_then(|view| view.leaf);
+            let own = leaf.and_then(|leaf| self.tree.turn_part(leaf)).filter(|part| part.cast_id == cast);
+            let start = match own {
+                None => begun,
+                Some(leaf) => {
+                    let sql = "SELECT t.places, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence >= \
+                               (SELECT h.sequence FROM turns h WHERE h.turn_id = ?2)";
+                    for mut found in link.query(sql, values![key, leaf.holder]).await? {
+                        kept.extend(places_read(&found.text()?)?.into_iter().map(|place| place.0));
+                    }
+                    self.tree.take_up_sealed(entity);
+                    self.tree.places(leaf.id).and_then(|places| places.last()).map_or(begun, |last| last.get())
+                }
+            };
+            from = Some(from.map_or(start, |from| from.min(start)));
+        }
+        let Some(from) = from else { return Ok(BTreeSet::new()) };
+        let sql =
+            format!("SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq >= ?2 ORDER BY e.seq");
+        let mut behind = Vec::new();
+        for mut found in link.query(&sql, values![row.key, from]).await? {
+            let stored = Stored::read(&mut found)?;
+            kept.remove(&stored.seq.get());
+            behind.push(stored);
+        }
+        let earlier = steps(link, &BTreeMap::from([(row.key, kept)])).await?;
+        let mut all: Vec<&Stored> = earlier.values().chain(&behind).collect();
+        all.sort_by_key(|stored| stored.seq);
+        for stored in &all {
+            for record in &stored.records {
+                self.tree.take_up(record)?;
+            }
+        }
+        Ok(all.iter().map(|stored| stored.seq.get()).collect())
+    }
+}

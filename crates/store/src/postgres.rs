@@ -1,0 +1,301 @@
+//! Postgres: one schema of a database that several processes may share.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{Stream, StreamExt};
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement};
+
+use crate::dialect::for_postgres;
+use crate::failure::{Failure, FailureKind};
+use crate::limits::{CONNECT_WAIT_MS, STATEMENTS_HELD_MAX};
+use crate::link::Write;
+use crate::value::{Row, Value};
+
+/// Where a database is, and which of its schemas is meant.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    config: Config,
+    schema: String,
+}
+
+impl Address {
+    /// Reads `postgres://...`. A name that is not a plain word would have to be quoted wherever it is used.
+    pub(crate) fn read(url: &str, schema: &str) -> Result<Self, Failure> {
+        let unwelcome = |cause: String| Failure { kind: FailureKind::Unwelcome, cause: cause.into() };
+        let plain = |name: &str| {
+            let word = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+            word && (1..=63).contains(&name.len()) && !name.as_bytes()[0].is_ascii_digit()
+        };
+        if !plain(schema) {
+            return Err(unwelcome(format!("{schema:?} is not a name for a schema: a-z, 0-9 and _")));
+        }
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| unwelcome(words(&error)))?;
+        config.connect_timeout(Duration::from_millis(CONNECT_WAIT_MS));
+        // Whoever looks at the server sees whose sessions these are.
+        config.application_name(format!("cantrip {schema}"));
+        Ok(Self { config, schema: schema.to_owned() })
+    }
+
+    /// As a person may read it: without the password.
+    pub(crate) fn shown(&self) -> String {
+        let host = match self.config.get_hosts().first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => "localhost".to_owned(),
+        };
+        let user = self.config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+        let database = self.config.get_dbname().or_else(|| self.config.get_user()).unwrap_or_default();
+        format!("postgres://{user}{host}/{database}")
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The channel on which writers say that there is something new.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}_grown", self.schema)
+    }
+}
+
+/// The whole chain of what went wrong: on its own "db error" tells nobody anything.
+fn words(error: &tokio_postgres::Error) -> String {
+    let mut said = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        said = format!("{said}: {cause}");
+        source = cause.source();
+    }
+    said
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let kind = match error.code() {
+            Some(code) if *code == SqlState::DISK_FULL => FailureKind::Full,
+            Some(code)
+                if [
+                    SqlState::UNIQUE_VIOLATION,
+                    SqlState::FOREIGN_KEY_VIOLATION,
+                    SqlState::CHECK_VIOLATION,
+                    SqlState::T_R_SERIALIZATION_FAILURE,
+                    SqlState::T_R_DEADLOCK_DETECTED,
+                    SqlState::IN_FAILED_SQL_TRANSACTION,
+                ]
+                .contains(code) =>
+            {
+                FailureKind::Contradicted
+            }
+            Some(code)
+                if [
+                    SqlState::INVALID_PASSWORD,
+                    SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                    SqlState::INVALID_CATALOG_NAME,
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                ]
+                .contains(code) =>
+            {
+                FailureKind::Unwelcome
+            }
+            // Shutdown, crash recovery, too many connections, a lost connection.
+            Some(code) if ["57", "08"].contains(&&code.code()[..2]) => FailureKind::Unreachable,
+            Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => FailureKind::Unreachable,
+            Some(_) => FailureKind::Other,
+            None if error.is_closed() || caused_by_io(&error) => FailureKind::Unreachable,
+            // A password that is asked for and not given is an error of the client, not of the server.
+            None if words(&error).contains("password") => FailureKind::Unwelcome,
+            None => FailureKind::Other,
+        };
+        Self { kind, cause: words(&error).into() }
+    }
+}
+
+fn caused_by_io(error: &tokio_postgres::Error) -> bool {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+        .any(|cause| cause.is::<std::io::Error>())
+}
+
+/// A connection.
+pub(crate) struct Postgres {
+    client: Client,
+    statements: HashMap<String, Statement>,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    /// Connects, on the runtime of whoever asks.
+    pub(crate) async fn connect(address: &Address) -> Result<Self, Failure> {
+        let (client, connection) = address.config.connect(NoTls).await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the store has ended");
+            }
+        });
+        let link = Self { client, statements: HashMap::new() };
+        link.begin_session(address).await?;
+        Ok(link)
+    }
+
+    /// A commit that is answered is on the disk, whatever the server's defaults are; and nobody waits for ever.
+    async fn begin_session(&self, address: &Address) -> Result<(), Failure> {
+        let schema = address.schema();
+        let settings = format!(
+            "SET synchronous_commit = on; SET search_path = {schema}; SET lock_timeout = {};
+             SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning;",
+            crate::limits::LOCK_WAIT_MS
+        );
+        Ok(self.client.batch_execute(&settings).await?)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    async fn prepared(&mut self, sql: &str) -> Result<Statement, Failure> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        if self.statements.len() >= STATEMENTS_HELD_MAX {
+            self.statements.clear();
+        }
+        let statement = self.client.prepare(&for_postgres(sql)).await?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    pub(crate) async fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
+        let statement = self.prepared(sql).await?;
+        let marks: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        let rows = self.client.query(&statement, &marks).await?;
+        rows.iter().map(read).collect()
+    }
+
+    pub(crate) async fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Failure> {
+        let statement = self.prepared(sql).await?;
+        let marks: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        Ok(self.client.execute(&statement, &marks).await?)
+    }
+
+    /// Several queries in one round trip.
+    pub(crate) async fn query_all(&mut self, asked: &[Write]) -> Result<Vec<Vec<Row>>, Failure> {
+        let statements = self.all_prepared(asked).await?;
+        let client = &self.client;
+        let rows = asked.iter().zip(&statements).map(|(asked, statement)| async move {
+            let marks: Vec<&(dyn ToSql + Sync)> = asked.values.iter().map(|value| value as _).collect();
+            client.query(statement, &marks).await
+        });
+        let answers = join_all(rows).await;
+        answers.into_iter().map(|rows| rows?.iter().map(read).collect()).collect()
+    }
+
+    /// Several writes, and what ends the transaction behind them, in one round trip.
+    pub(crate) async fn write_all(&mut self, writes: &[Write], ending: Option<&str>) -> Result<(), Failure> {
+        let statements = self.all_prepared(writes).await?;
+        let client = &self.client;
+        let written = writes.iter().zip(&statements).map(|(write, statement)| async move {
+            let marks: Vec<&(dyn ToSql + Sync)> = write.values.iter().map(|value| value as _).collect();
+            client.execute(statement, &marks).await.map(|_| ())
+        });
+        let ended = async {
+            match ending {
+                Some(ending) => client.batch_execute(ending).await,
+                None => Ok(()),
+            }
+        };
+        // Both are sent before either is waited for: the writes first, since they are polled first.
+        let (written, ended) = futures_util::future::join(join_all(written), ended).await;
+        // A transaction in which a statement failed is ended by its commit too, as a roll-back, and says so in no error.
+        written.into_iter().collect::<Result<Vec<()>, _>>()?;
+        Ok(ended?)
+    }
+
+    async fn all_prepared(&mut self, writes: &[Write]) -> Result<Vec<Statement>, Failure> {
+        let mut statements = Vec::with_capacity(writes.len());
+        for write in writes {
+            statements.push(self.prepared(write.sql).await?);
+        }
+        Ok(statements)
+    }
+
+    pub(crate) async fn batch(&self, sql: &str) -> Result<(), Failure> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
+}
+
+fn read(row: &tokio_postgres::Row) -> Result<Row, Failure> {
+    let values: Result<Vec<Value>, tokio_postgres::Error> =
+        (0..row.len()).map(|column| row.try_get::<_, Value>(column)).collect();
+    Ok(Row::new(values?))
+}
+
+impl<'a> FromSql<'a> for Value {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(match *of {
+            Type::INT8 => Self::Int(i64::from_sql(of, raw)?),
+            Type::INT4 => Self::Int(i32::from_sql(of, raw)?.into()),
+            Type::BYTEA => Self::Blob(raw.to_vec()),
+            _ => Self::Text(String::from_sql(of, raw)?),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self::Null)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        matches!(*of, Type::INT8 | Type::INT4 | Type::BYTEA) || <String as FromSql<'_>>::accepts(of)
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, of: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(value) => value.to_sql_checked(of, out),
+            Self::Text(text) => text.to_sql_checked(of, out),
+            Self::Blob(bytes) => bytes.as_slice().to_sql_checked(of, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        // Each kind of value checks for itself.
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// What is said on the channel of an address, as it is said. Ends with the connection.
+pub(crate) async fn listen(address: &Address) -> Result<impl Stream<Item = ()> + Send + use<>, Failure> {
+    let (client, mut connection) = address.config.connect(NoTls).await?;
+    let (said, heard) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut messages = futures_util::stream::poll_fn(move |context| connection.poll_message(context));
+        while let Some(Ok(message)) = messages.next().await {
+            // A full channel has a word in it already, and one is as good as many.
+            if let AsyncMessage::Notification(_) = message {
+                let _ = said.try_send(());
+            }
+            if said.is_closed() {
+                break;
+            }
+        }
+    });
+    client.batch_execute(&format!("LISTEN {}", address.channel())).await?;
+    // The client is kept as long as someone listens: dropped, it ends the connection.
+    Ok(futures_util::stream::unfold((client, heard), |(client, mut heard)| async move {
+        heard.recv().await.map(|()| ((), (client, heard)))
+    }))
+}

@@ -1,0 +1,140 @@
+//! Which tables are there, and how does an older store get them?
+//!
+//! Migrations are numbered from 1 and only go forward, each in one transaction, the same list for both dialects. A store
+//! that knows a number this program does not is left alone.
+
+use cantrip_loom::Error;
+
+use crate::failure::Fault;
+use crate::link::{Link, Purpose};
+use crate::value::values;
+
+struct Migration {
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    sqlite: include_str!("../migrations/0001.sqlite.sql"),
+    postgres: include_str!("../migrations/0001.postgres.sql"),
+}];
+
+/// The newest schema that this program knows.
+pub(crate) const KNOWN: u64 = MIGRATIONS.len() as u64;
+
+/// Brings a store up to date, or makes it. `schema` is the one that a Postgres store lives in.
+pub(crate) async fn prepare(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
+    // Most stores are up to date, and looking takes no lock.
+    if found(link, at, schema).await? == KNOWN {
+        return Ok(());
+    }
+    link.begin(Purpose::Write).await?;
+    match migrated(link, at, schema).await {
+        Ok(()) => Ok(link.batch("COMMIT").await?),
+        Err(fault) => {
+            link.roll_back().await?;
+            Err(fault)
+        }
+    }
+}
+
+/// Checks a store that is only to be read.
+pub(crate) async fn check(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
+    match found(link, at, schema).await? {
+        KNOWN => Ok(()),
+        0 => Err(Error::NotAStore { at: at.to_owned(), why: "nothing was ever written to it".to_owned() }.into()),
+        _ => {
+            let why = "it was made by an older version: open it to write once, and it is brought up to date".to_owned();
+            Err(Error::NotAStore { at: at.to_owned(), why }.into())
+        }
+    }
+}
+
+async fn migrated(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
+    match link {
+        Link::Sqlite(link) => link.mark()?,
+        Link::Postgres(link) => {
+            // Two processes that make one store meet here, and the later one finds it made.
+            link.query("SELECT pg_advisory_xact_lock(hashtext(?1))::text", values![format!("cantrip:{schema}")])
+                .await?;
+            link.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+        }
+    }
+    let version = found(link, at, schema).await?;
+    if version == 0 {
+        link.batch("CREATE TABLE schema_versions (version BIGINT PRIMARY KEY, made_by TEXT NOT NULL)").await?;
+    }
+    for (number, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= version) {
+        let statements = match link {
+            Link::Sqlite(_) => migration.sqlite,
+            Link::Postgres(_) => migration.postgres,
+        };
+        link.batch(statements).await?;
+        let made_by = concat!("cantrip ", env!("CARGO_PKG_VERSION"));
+        let number: u64 = number;
+        link.execute("INSERT INTO schema_versions (version, made_by) VALUES (?1, ?2)", values![number, made_by])
+            .await?;
+    }
+    Ok(())
+}
+
+/// The version of what is there, 0 if nothing is; one that this program does not know is refused.
+async fn found(link: &mut Link, at: &str, schema: &str) -> Result<u64, Fault> {
+    let made = match link {
+        Link::Sqlite(link) => {
+            link.query("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_versions'", values![])?
+        }
+        Link::Postgres(link) => {
+            let sql = "SELECT count(*) FROM pg_tables WHERE schemaname = ?1 AND tablename = 'schema_versions'";
+            link.query(sql, values![schema]).await?
+        }
+    };
+    let Some(mut made) = made.into_iter().next() else { return Ok(0) };
+    if made.int()? == 0 {
+        return Ok(0);
+    }
+    let rows = link.query("SELECT coalesce(max(version), 0) FROM schema_versions", values![]).await?;
+    let version = rows.into_iter().next().map(|mut row| row.count()).transpose()?.unwrap_or(0);
+    if version > KNOWN {
+        return Err(Error::NewerStore { at: at.to_owned(), found: version, known: KNOWN }.into());
+    }
+    Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of a migration, each with its columns in order, and its indexes and triggers.
+    fn shape(sql: &str) -> Vec<(String, Vec<String>)> {
+        let mut shape: Vec<(String, Vec<String>)> = Vec::new();
+        let mut inside = false;
+        for line in sql.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["CREATE", "TABLE", name, ..] => {
+                    shape.push(((*name).to_owned(), Vec::new()));
+                    inside = true;
+                }
+                ["CREATE", kind @ ("INDEX" | "TRIGGER"), name, ..] | ["CREATE", "UNIQUE", kind @ "INDEX", name, ..] => {
+                    shape.push((format!("{kind} {name}"), Vec::new()));
+                }
+                [");"] => inside = false,
+                [name, ..] if inside && !["UNIQUE", "CHECK", "PRIMARY"].contains(name) => {
+                    shape.last_mut().expect("a table").1.push((*name).to_owned());
+                }
+                _ => {}
+            }
+        }
+        shape
+    }
+
+    #[test]
+    fn both_dialects_have_the_same_tables_columns_indexes_and_triggers() {
+        for migration in MIGRATIONS {
+            let sqlite = shape(migration.sqlite);
+            assert!(sqlite.len() > 20 && sqlite.iter().any(|(name, columns)| name == "turns" && columns.len() == 10));
+            assert_eq!(sqlite, shape(migration.postgres));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where is the store, and how is a connection made?
+
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+use crate::link::Link;
+use crate::postgres::{Address, Postgres};
+use crate::sqlite::{Access, Sqlite};
+
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// `most` is what the file may grow to, in bytes.
+    File {
+        path: PathBuf,
+        access: Access,
+        most: Option<u64>,
+    },
+    Memory,
+    Postgres(Box<Address>),
+}
+
+impl Source {
+    /// As a person may read it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::File { path, .. } => format!("sqlite:{}", path.display()),
+            Self::Memory => "sqlite::memory:".to_owned(),
+            Self::Postgres(address) => address.shown(),
+        }
+    }
+
+    /// The schema that it lives in, where there are such.
+    pub(crate) fn schema(&self) -> &str {
+        match self {
+            Self::File { .. } | Self::Memory => "",
+            Self::Postgres(address) => address.schema(),
+        }
+    }
+
+    /// Where other processes are told that something was written.
+    pub(crate) fn channel(&self) -> Option<String> {
+        match self {
+            Self::File { .. } | Self::Memory => None,
+            Self::Postgres(address) => Some(address.channel()),
+        }
+    }
+
+    /// A connection. To memory each is to another store.
+    pub(crate) async fn connect(&self) -> Result<Link, Failure> {
+        Ok(match self {
+            Self::File { path, access, most } => Link::Sqlite(Sqlite::file(path, *access, *most)?),
+            Self::Memory => Link::Sqlite(Sqlite::memory()?),
+            Self::Postgres(address) => Link::Postgres(Postgres::connect(address).await?),
+        })
+    }
+
+    /// One that only looks.
+    pub(crate) fn to_read(&self) -> Self {
+        match self {
+            Self::File { path, .. } => Self::File { path: path.clone(), access: Access::Read, most: None },
+            Self::Memory => Self::Memory,
+            Self::Postgres(address) => Self::Postgres(address.clone()),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! SQLite: one file, or memory.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
+
+use crate::dialect::for_sqlite;
+use crate::failure::{Failure, FailureKind};
+use crate::limits::{CHECKPOINT_PAGES, LOCK_WAIT_MS, STATEMENTS_HELD_MAX};
+use crate::value::{Row, Value};
+
+/// "Cant" in the header of every file of ours: another program's database is not taken for a store.
+const APPLICATION: i64 = 0x4361_6e74;
+/// A page of 4 KiB, the default, is half empty behind two steps with a result of 1 KiB each.
+const PAGE_BYTES: i64 = 8_192;
+/// 16 MiB of pages, which is what the open ends of thousands of runs come to.
+const CACHE_KIB: i64 = 16_384;
+
+/// A connection to a file or to memory.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    connection: Connection,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To write; the file is made if it is not there.
+    Write,
+    /// To read.
+    Read,
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => FailureKind::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => FailureKind::Unreachable,
+            Some(ErrorCode::ConstraintViolation) => FailureKind::Contradicted,
+            Some(ErrorCode::NotADatabase) => FailureKind::Foreign,
+            Some(_) | None => FailureKind::Other,
+        };
+        Self { kind, cause: error.into() }
+    }
+}
+
+impl Sqlite {
+    pub(crate) fn file(path: &Path, access: Access, most: Option<u64>) -> Result<Self, Failure> {
+        let flags = match access {
+            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let link = Self::with(connection)?;
+        link.refuse_other_programs()?;
+        if access == Access::Write {
+            link.connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+            // Two processes that make one file meet here: neither waits for the other, so the later one looks again.
+            let started = std::time::Instant::now();
+            while let Err(error) = link.write_ahead() {
+                if error.kind != FailureKind::Unreachable || started.elapsed().as_millis() as u64 > LOCK_WAIT_MS {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            link.connection.pragma_update(None, "synchronous", "FULL")?;
+            link.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+            if let Some(bytes) = most {
+                let pages: i64 = link.connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+                let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / pages.max(1);
+                link.connection.pragma_update(None, "max_page_count", pages.max(1))?;
+            }
+        }
+        Ok(link)
+    }
+
+    pub(crate) fn memory() -> Result<Self, Failure> {
+        let link = Self::with(Connection::open_in_memory()?)?;
+        Ok(link)
+    }
+
+    fn with(connection: Connection) -> Result<Self, Failure> {
+        connection.busy_timeout(Duration::from_millis(LOCK_WAIT_MS))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_HELD_MAX);
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        Ok(Self { connection })
+    }
+
+    fn write_ahead(&self) -> Result<(), Failure> {
+        let mode: String = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if mode == "wal" {
+            return Ok(());
+        }
+        let cause = format!("SQLite keeps its journal in mode {mode}: the folder does not allow a write-ahead log");
+        Err(Failure { kind: FailureKind::Other, cause: cause.into() })
+    }
+
+    /// A database that someone else filled stays as it is.
+    fn refuse_other_programs(&self) -> Result<(), Failure> {
+        let application: i64 = self.connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let tables: i64 = self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if application == APPLICATION || (application == 0 && tables == 0) {
+            return Ok(());
+        }
+        let cause = "it is the database of another program";
+        Err(Failure { kind: FailureKind::Foreign, cause: cause.into() })
+    }
+
+    /// Marks the file as ours, in the transaction that first fills it.
+    pub(crate) fn mark(&self) -> Result<(), Failure> {
+        Ok(self.connection.pragma_update(None, "application_id", APPLICATION)?)
+    }
+
+    /// A number that differs from the last one if another connection has written since.
+    pub(crate) fn version_of_data(&self) -> Result<i64, Failure> {
+        Ok(self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?)
+    }
+
+    /// What SQLite itself finds wrong with the file.
+    pub(crate) fn faults(&self) -> Result<Option<String>, Failure> {
+        let found: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        Ok((found != "ok").then_some(found))
+    }
+
+    fn bound(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, rusqlite::Error> {
+        let mut statement = self.connection.prepare_cached(&for_sqlite(sql))?;
+        for (at, value) in values.iter().enumerate() {
+            statement.raw_bind_parameter(at + 1, value)?;
+        }
+        Ok(statement)
+    }
+
+    pub(crate) fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
+        let mut statement = self.bound(sql, values)?;
+        let columns = statement.column_count();
+        let mut found = Vec::new();
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next()? {
+            let values: Result<Vec<Value>, rusqlite::Error> =
+                (0..columns).map(|column| row.get_ref(column).map(Value::from)).collect();
+            found.push(Row::new(values?));
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, Failure> {
+        Ok(self.bound(sql, values)?.raw_execute()? as u64)
+    }
+
+    /// A failure may have ended the transaction already.
+    pub(crate) fn roll_back(&self) -> Result<(), Failure> {
+        if self.connection.is_autocommit() { Ok(()) } else { self.batch("ROLLBACK") }
+    }
+
+    pub(crate) fn batch(&self, sql: &str) -> Result<(), Failure> {
+        Ok(self.connection.execute_batch(sql)?)
+    }
+}
+
+impl From<ValueRef<'_>> for Value {
+    fn from(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(value) => Self::Int(value),
+            // No column of ours holds one; who asks for it finds a text where none should be.
+            ValueRef::Real(value) => Self::Text(value.to_string()),
+            ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Self::Text(text.to_owned()),
+                Err(_) => Self::Blob(bytes.to_vec()),
+            },
+            ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
+        }
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        let value = match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(value) => ValueRef::Integer(*value),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        };
+        Ok(rusqlite::types::ToSqlOutput::Borrowed(value))
+    }
+}

@@ -1,0 +1,426 @@
+//! The store: one writer, a few readers, and the handle that others hold.
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc as blocking};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use cantrip_loom::Error;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::failure::{Failure, FailureKind, Fault};
+use crate::limits::{GROUP_ORDERS_MAX, POLL_MS, QUEUE_ORDERS_MAX, QUEUE_VIEWS_MAX, READERS_MAX};
+use crate::link::{Link, Purpose};
+use crate::postgres::{self, Address};
+use crate::schema;
+use crate::source::Source;
+use crate::sqlite::Access;
+use crate::tidings::Tidings;
+use crate::writer::{Ask, Done, Order, Writer};
+
+/// The schema of a Postgres database that a store lives in unless another is named.
+pub const SCHEMA: &str = "cantrip";
+
+/// A look at the store.
+type View = Box<dyn for<'a> FnOnce(Result<&'a mut Link, Failure>) -> BoxFuture<'a, ()> + Send>;
+
+/// What the threads of a store are asked.
+enum Request {
+    Order(Order),
+    /// Only where there is no reader of its own.
+    View(View),
+}
+
+/// A loom in SQLite or Postgres. It keeps no ledger yet.
+///
+/// All who want to write in one process share one `Store`; several processes may open the same file or database. What
+/// was ordered before a store is dropped is done before the drop returns.
+///
+/// ```
+/// # use cantrip_loom::Loom;
+/// # use cantrip_store::Store;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = Store::in_memory().unwrap();
+/// assert!(store.looms().await.unwrap().is_empty());
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct Store {
+    source: Source,
+    /// None: opened to read.
+    orders: Option<mpsc::Sender<Request>>,
+    /// None: there is one connection, the writer's.
+    views: Option<mpsc::Sender<View>>,
+    tidings: Arc<Tidings>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Order(order) => f.debug_tuple("Order").field(order).finish(),
+            Self::View(_) => f.debug_tuple("View").finish(),
+        }
+    }
+}
+
+impl Store {
+    /// Opens the store that a URL names, and makes it if it is not there: `sqlite:FILE`, `sqlite::memory:`,
+    /// `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until it is open.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        match url.split_once(':') {
+            Some(("sqlite", ":memory:")) => Self::in_memory(),
+            Some(("sqlite", path)) if !path.is_empty() => Self::sqlite(path),
+            Some(("postgres" | "postgresql", _)) => Self::postgres(url),
+            Some(_) | None => Err(Error::NotAStore {
+                at: url.chars().take(64).collect(),
+                why: "a store is sqlite:FILE, sqlite::memory: or postgres://...".to_owned(),
+            }),
+        }
+    }
+
+    /// Opens a file, and makes it if it is not there.
+    pub fn sqlite(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: None })
+    }
+
+    /// The same, for a file that must not grow beyond `bytes`: a step that does not fit is [`Error::Full`], as it is when
+    /// the disk is.
+    pub fn sqlite_within(path: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
+        Self::with_sqlite(Source::File { path: path.as_ref().to_owned(), access: Access::Write, most: Some(bytes) })
+    }
+
+    /// Opens a file that is there to look at it, also while others write to it. Nothing is made or changed.
+    pub fn sqlite_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let source = Source::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
+        let told = |fault: Fault| fault.told("open", &source.shown());
+        let mut link = at_once(source.connect()).map_err(|failure| told(failure.into()))?;
+        at_once(schema::check(&mut link, &source.shown(), source.schema())).map_err(told)?;
+        let mut store = Self::unstarted(source);
+        store.start_readers()?;
+        Ok(store)
+    }
+
+    /// A store that lives as long as this value.
+    pub fn in_memory() -> Result<Self, Error> {
+        Self::with_sqlite(Source::Memory)
+    }
+
+    /// Opens a database, in the schema [`SCHEMA`].
+    pub fn postgres(url: &str) -> Result<Self, Error> {
+        Self::postgres_in(url, SCHEMA)
+    }
+
+    /// Opens a database in a schema of this name (a-z, 0-9 and _), which is made if it is not there.
+    pub fn postgres_in(url: &str, schema: &str) -> Result<Self, Error> {
+        let shown = || url.split_once('@').map_or("postgres://", |(_, rest)| rest).chars().take(64).collect::<String>();
+        let address = Address::read(url, schema).map_err(|failure| failure.told("open", &shown()))?;
+        Self::with_postgres(Source::Postgres(Box::new(address)))
+    }
+
+    fn unstarted(source: Source) -> Self {
+        Self { source, orders: None, views: None, tidings: Arc::default(), stop: Arc::default(), threads: Vec::new() }
+    }
+
+    fn with_sqlite(source: Source) -> Result<Self, Error> {
+        let told = |fault: Fault| fault.told("open", &source.shown());
+        let mut link = at_once(source.connect()).map_err(|failure| told(failure.into()))?;
+        at_once(schema::prepare(&mut link, &source.shown(), source.schema())).map_err(told)?;
+        let shared = match source {
+            Source::File { .. } => true,
+            Source::Memory | Source::Postgres(_) => false,
+        };
+        let mut store = Self::unstarted(source);
+        let writer = Writer::new(store.source.clone(), link, store.tidings.clone());
+        let (orders, requests) = mpsc::channel(QUEUE_ORDERS_MAX);
+        store.start("store-writer", move || write_for_ever(writer, requests))?;
+        store.orders = Some(orders);
+        if shared {
+            store.start_readers()?;
+            let (source, tidings, stop) = (store.source.to_read(), store.tidings.clone(), store.stop.clone());
+            store.start("store-watcher", move || watch_for_ever(&source, &tidings, &stop))?;
+            if let Some(watcher) = store.threads.last() {
+                let _ = store.tidings.watcher.set(watcher.thread().clone());
+            }
+        }
+        Ok(store)
+    }
+
+    fn start(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+        let started = |source: std::io::Error| Error::Store {
+            doing: "start a thread for",
+            at: self.source.shown(),
+            source: source.into(),
+        };
+        self.threads.push(thread.map_err(started)?);
+        Ok(())
+    }
+
+    fn start_readers(&mut self) -> Result<(), Error> {
+        let (views, asked) = mpsc::channel::<View>(QUEUE_VIEWS_MAX);
+        let asked = Arc::new(Mutex::new(asked));
+        for _ in 0..READERS_MAX {
+            let (source, asked) = (self.source.to_read(), asked.clone());
+            self.start("store-reader", move || {
+                let mut link = None;
+                while let Some(view) = { asked.blocking_lock().blocking_recv() } {
+                    at_once(looked(&source, &mut link, view));
+                }
+            })?;
+        }
+        self.views = Some(views);
+        Ok(())
+    }
+
+    fn with_postgres(source: Source) -> Result<Self, Error> {
+        let mut store = Self::unstarted(source);
+        let (orders, requests) = mpsc::channel(QUEUE_ORDERS_MAX);
+        let (views, asked) = mpsc::channel::<View>(QUEUE_VIEWS_MAX);
+        let (opened, whether) = blocking::sync_channel(1);
+        let (source, tidings) = (store.source.clone(), store.tidings.clone());
+        store.start("store-postgres", move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .thread_name("store-postgres")
+                .enable_all()
+                .build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(serve_postgres(source, tidings, requests, asked, opened)),
+                Err(error) => {
+                    let cause = Failure { kind: FailureKind::Other, cause: error.into() };
+                    let _ = opened.send(Err(cause.told("start", &source.shown())));
+                }
+            }
+        })?;
+        whether.recv().map_err(|_| Error::Stopped)??;
+        (store.orders, store.views) = (Some(orders), Some(views));
+        Ok(store)
+    }
+
+    /// How a person names it, without any password.
+    pub fn name(&self) -> String {
+        self.source.shown()
+    }
+
+    pub(crate) fn tidings(&self) -> &Tidings {
+        &self.tidings
+    }
+
+    /// Has the writer do something, and waits until it is durable.
+    pub(crate) async fn order(&self, ask: Ask) -> Result<Done, Error> {
+        let orders = self.orders.as_ref().ok_or(Error::ReadOnly)?;
+        let (reply, done) = oneshot::channel();
+        orders.send(Request::Order(Order { ask, reply })).await.map_err(|_| Error::Stopped)?;
+        done.await.map_err(|_| Error::Stopped)?
+    }
+
+    /// Has a reader look at one moment of the store.
+    pub(crate) async fn look<T, F>(&self, view: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Link) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
+    {
+        let (reply, seen) = oneshot::channel();
+        let at = self.source.shown();
+        let view: View = Box::new(move |link| {
+            Box::pin(async move {
+                let found = match link {
+                    Ok(link) => at_one_moment(link, view).await,
+                    Err(failure) => Err(failure.into()),
+                };
+                let _ = reply.send(found.map_err(|fault| fault.told("read from", &at)));
+            })
+        });
+        match (&self.views, &self.orders) {
+            (Some(views), _) => views.send(view).await.map_err(|_| Error::Stopped)?,
+            (None, Some(orders)) => orders.send(Request::View(view)).await.map_err(|_| Error::Stopped)?,
+            (None, None) => return Err(Error::Stopped),
+        }
+        seen.await.map_err(|_| Error::Stopped)?
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        (self.orders, self.views) = (None, None);
+        self.stop.store(true, Ordering::Release);
+        if let Some(watcher) = self.tidings.watcher.get() {
+            watcher.unpark();
+        }
+        self.tidings.someone.notify_one();
+        for thread in self.threads.drain(..) {
+            // One that panicked has told everyone who waited; there is nobody left to tell here.
+            let _ = thread.join();
+        }
+        self.tidings.close();
+    }
+}
+
+/// What SQLite is asked is answered when it is asked.
+fn at_once<T>(asked: impl Future<Output = T>) -> T {
+    asked.now_or_never().expect("nothing waits in SQLite")
+}
+
+async fn at_one_moment<T, F>(link: &mut Link, view: F) -> Result<T, Fault>
+where
+    F: for<'a> FnOnce(&'a mut Link) -> BoxFuture<'a, Result<T, Fault>>,
+{
+    link.begin(Purpose::Read).await?;
+    let found = view(link).await;
+    link.roll_back().await?;
+    found
+}
+
+/// Looks, over a connection that is made if there is none. A view that panics is a bug; the next one gets another
+/// connection.
+async fn looked(source: &Source, kept: &mut Option<Link>, view: View) {
+    let mut link = match kept.take().filter(Link::is_open) {
+        Some(link) => link,
+        None => match source.connect().await {
+            Ok(link) => link,
+            Err(failure) => return view(Err(failure)).await,
+        },
+    };
+    if AssertUnwindSafe(view(Ok(&mut link))).catch_unwind().await.is_ok() {
+        *kept = Some(link);
+    }
+}
+
+/// Takes what is waiting, in groups.
+fn write_for_ever(mut writer: Writer, mut requests: mpsc::Receiver<Request>) {
+    let mut group = Vec::new();
+    while requests.blocking_recv_many(&mut group, GROUP_ORDERS_MAX) > 0 {
+        at_once(serve(&mut writer, std::mem::take(&mut group)));
+    }
+}
+
+async fn serve(writer: &mut Writer, group: Vec<Request>) {
+    let (mut orders, mut views) = (Vec::with_capacity(group.len()), Vec::new());
+    for request in group {
+        match request {
+            Request::Order(order) => orders.push(order),
+            Request::View(view) => views.push(view),
+        }
+    }
+    if !orders.is_empty() {
+        writer.serve(orders).await;
+    }
+    for view in views {
+        match writer.link() {
+            Some(link) => view(Ok(link)).await,
+            None => {
+                let cause = "its only connection was given up".into();
+                view(Err(Failure { kind: FailureKind::Unreachable, cause })).await;
+            }
+        }
+    }
+}
+
+/// Notices what other processes write to a file, while someone waits for it.
+fn watch_for_ever(source: &Source, tidings: &Tidings, stop: &AtomicBool) {
+    let mut link: Option<Link> = None;
+    let mut version = None;
+    while !stop.load(Ordering::Acquire) {
+        if !tidings.anyone() {
+            version = None;
+            thread::park();
+            continue;
+        }
+        if link.is_none() {
+            link = at_once(source.connect()).ok();
+        }
+        let found = match &link {
+            Some(Link::Sqlite(link)) => link.version_of_data().ok(),
+            Some(Link::Postgres(_)) | None => None,
+        };
+        // What was written before the first look may have gone unnoticed, and so may what cannot be looked at.
+        if found.is_none() || version != found {
+            version = found;
+            tidings.anything();
+        }
+        thread::park_timeout(Duration::from_millis(POLL_MS));
+    }
+}
+
+/// The life of a store in Postgres: until nobody can order anything any more.
+async fn serve_postgres(
+    source: Source,
+    tidings: Arc<Tidings>,
+    mut requests: mpsc::Receiver<Request>,
+    asked: mpsc::Receiver<View>,
+    opened: blocking::SyncSender<Result<(), Error>>,
+) {
+    let link = async {
+        let mut link = source.connect().await?;
+        schema::prepare(&mut link, &source.shown(), source.schema()).await?;
+        Ok::<Link, Fault>(link)
+    };
+    let link = match link.await {
+        Ok(link) => link,
+        Err(fault) => {
+            let _ = opened.send(Err(fault.told("open", &source.shown())));
+            return;
+        }
+    };
+    let mut writer = Writer::new(source.clone(), link, tidings.clone());
+    let asked = Arc::new(Mutex::new(asked));
+    let mut others = tokio::task::JoinSet::new();
+    for _ in 0..READERS_MAX {
+        let (source, asked) = (source.clone(), asked.clone());
+        others.spawn(async move {
+            let mut link = None;
+            loop {
+                let view = asked.lock().await.recv().await;
+                let Some(view) = view else { break };
+                looked(&source, &mut link, view).await;
+            }
+        });
+    }
+    if let Source::Postgres(address) = &source {
+        others.spawn(listen_for_ever((**address).clone(), tidings));
+    }
+    let _ = opened.send(Ok(()));
+    let mut group = Vec::new();
+    while requests.recv_many(&mut group, GROUP_ORDERS_MAX).await > 0 {
+        serve(&mut writer, std::mem::take(&mut group)).await;
+    }
+    others.abort_all();
+}
+
+/// Hears what other processes say on the channel; and whether they are heard or not, has those who wait look again from
+/// time to time.
+async fn listen_for_ever(address: Address, tidings: Arc<Tidings>) {
+    let poll = Duration::from_millis(POLL_MS);
+    loop {
+        while !tidings.anyone() {
+            tidings.someone.notified().await;
+        }
+        let mut heard = match postgres::listen(&address).await {
+            Ok(heard) => heard.boxed(),
+            // Nobody can be heard: the looks go on.
+            Err(_) => futures_util::stream::pending().boxed(),
+        };
+        tidings.anything();
+        let mut looks = 0_u32;
+        while tidings.anyone() {
+            match tokio::time::timeout(poll, heard.next()).await {
+                Ok(Some(())) => tidings.anything(),
+                Ok(None) => break,
+                Err(_) => {
+                    tidings.anything();
+                    looks += 1;
+                    // A connection that died without a word is made anew now and then.
+                    if looks > 100 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

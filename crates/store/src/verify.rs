@@ -1,0 +1,172 @@
+//! Is everything as it was written?
+//!
+//! Every link of every chain, every body that is named, that each record follows from those before it, and that the index
+//! says of the records what they say themselves. All of it at one moment, while others write on.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use cantrip_canon::{Hash, RunId, TurnId, bytes_hash};
+use cantrip_loom::{Damage, Error, Event, Projection, Record, Seq, Verified};
+
+use crate::Store;
+use crate::events::{self, BEFORE, COLUMNS, Stored};
+use crate::failure::Fault;
+use crate::limits::READ_STEPS_MAX;
+use crate::link::Link;
+use crate::value::values;
+
+fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
+    Error::Damaged(Damage { run, seq, line: None, what })
+}
+
+impl Store {
+    /// Reads everything again and checks it: the hash of every record and body, the chain of every run from its beginning
+    /// or its last anchor, that every body that is named is there, that each record follows from those before it, and
+    /// that the index of turns names the right records. The first fault is an [`Error::Damaged`] with its run and place.
+    ///
+    /// It keeps a few hundred bytes a turn while it looks. In a store from which something was pruned, what may follow
+    /// what cannot be told any more and is not checked.
+    pub async fn verify(&self) -> Result<Verified, Error> {
+        self.look(|link| Box::pin(async move { Inspection::of(link).await })).await
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inspection {
+    tree: Projection,
+    /// Whether all records from the first on are there.
+    whole: bool,
+    /// The rows of each run.
+    rows: HashMap<RunId, BTreeSet<u64>>,
+    turns: u64,
+    sound: HashSet<Hash>,
+    named: HashSet<Hash>,
+    records: u64,
+}
+
+impl Inspection {
+    async fn of(link: &mut Link) -> Result<Verified, Fault> {
+        if let Link::Sqlite(link) = link
+            && let Some(fault) = link.faults()?
+        {
+            tracing::error!(%fault, "SQLite finds the file of the store damaged");
+            return Err(damaged(None, None, "SQLite finds its file damaged").into());
+        }
+        let anchors = one_number(link, "SELECT count(*) FROM run_anchors").await?;
+        let mut inspection = Self { whole: anchors == 0, ..Self::default() };
+        let altered = inspection.bodies(link).await?;
+        inspection.records(link).await?;
+        if altered {
+            return Err(damaged(None, None, "a body that no record names is altered").into());
+        }
+        inspection.index(link).await?;
+        Ok(Verified {
+            records: inspection.records,
+            runs: inspection.rows.len() as u64,
+            bodies: inspection.named.len() as u64,
+            torn_bytes: 0,
+        })
+    }
+
+    /// Which bodies are what their names say; whether one is not.
+    async fn bodies(&mut self, link: &mut Link) -> Result<bool, Fault> {
+        let (mut after, mut altered) = (0, false);
+        loop {
+            // Few at a time: one may have megabytes.
+            let sql = "SELECT body_key, body_hash, bytes FROM bodies WHERE body_key > ?1 ORDER BY body_key LIMIT 8";
+            let rows = link.query(sql, values![after]).await?;
+            if rows.is_empty() {
+                return Ok(altered);
+            }
+            for mut row in rows {
+                let (key, hash, bytes) = (row.int()?, row.hash()?, row.blob()?);
+                after = key;
+                if bytes_hash(&bytes) == hash {
+                    self.sound.insert(hash);
+                } else {
+                    altered = true;
+                }
+            }
+        }
+    }
+
+    async fn records(&mut self, link: &mut Link) -> Result<(), Fault> {
+        let sql = format!("SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.place > ?1 ORDER BY e.place LIMIT ?2");
+        let mut after = 0;
+        loop {
+            let rows = link.query(&sql, values![after, READ_STEPS_MAX as u64]).await?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            for mut row in rows {
+                let stored = Stored::read(&mut row)?;
+                after = stored.place;
+                for record in &stored.records {
+                    self.record(record)?;
+                }
+                if let Some(run) = stored.records.first().map(|record| record.run) {
+                    self.rows.entry(run).or_default().insert(stored.seq.get());
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, record: &Record) -> Result<(), Error> {
+        self.records += 1;
+        let at = |what| damaged(Some(record.run), Some(record.seq), what);
+        for hash in record.bodies()? {
+            if !self.sound.contains(&hash) {
+                return Err(at("a body it names is missing or altered"));
+            }
+            self.named.insert(hash);
+        }
+        if self.whole {
+            self.tree.apply(record).map_err(|_| at("it does not follow from the records before it"))?;
+            if let Event::Turn(closed) = record.event()? {
+                self.turns += 1;
+                self.tree.forget_told(closed.turn_id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the index of turns with the tree that the records gave.
+    async fn index(&mut self, link: &mut Link) -> Result<(), Fault> {
+        if !self.whole {
+            return Ok(());
+        }
+        let sql = "SELECT t.turn_key, t.turn_id, t.sequence, t.places, n.entity_id, c.cast_id, r.run_id FROM turns t \
+                   JOIN entities n ON n.entity_key = t.entity_key JOIN casts c ON c.cast_key = t.cast_key \
+                   JOIN runs r ON r.run_key = c.run_key WHERE t.turn_key > ?1 ORDER BY t.turn_key LIMIT ?2";
+        let (mut after, mut found) = (0, 0);
+        loop {
+            let rows = link.query(sql, values![after, READ_STEPS_MAX as u64]).await?;
+            if rows.is_empty() {
+                break;
+            }
+            for mut row in rows {
+                after = row.int()?;
+                found += 1;
+                let (turn, sequence, places): (TurnId, _, _) = (row.id()?, row.count()?, row.text()?);
+                let (entity, cast, run) = (row.id()?, row.id()?, row.id()?);
+                let known = self.tree.turn_part(turn).zip(self.tree.places(turn)).zip(self.rows.get(&run));
+                let agrees = known.is_some_and(|((part, told), rows)| {
+                    (part.sequence, part.entity_id, part.cast_id) == (sequence, entity, cast)
+                        && events::places_written(told, rows).is_ok_and(|written| written == places)
+                });
+                if !agrees {
+                    return Err(damaged(Some(run), None, "the index of a turn is not what its records say").into());
+                }
+            }
+        }
+        if found != self.turns {
+            return Err(damaged(None, None, "the index has more or fewer turns than the records").into());
+        }
+        Ok(())
+    }
+}
+
+async fn one_number(link: &mut Link, sql: &str) -> Result<u64, Fault> {
+    let found = link.query(sql, values![]).await?.into_iter().next();
+    Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
+}

@@ -1,0 +1,401 @@
+//! What can be asked about the tree: which rows a view is about, gathered and shown by the projection.
+
+use cantrip_canon::{CastId, EntityId, Id, Kind, LoomId, RunId, TurnId};
+use cantrip_loom::limits::PAGE_ITEMS_MAX;
+use cantrip_loom::{
+    Beginning, Bodies, CastView, EntityView, Error, Extent, FoldView, Lease, Listed, Loom, Named, Page, Projection,
+    RewardView, RootView, RunState, RunView, Thread, Turn,
+};
+
+use crate::Store;
+use crate::failure::Fault;
+use crate::link::Link;
+use crate::load::{self, Gathered, RUN_COLUMNS, RUN_TABLES, RunRow};
+use crate::value::{Value, values};
+use crate::writer::unknown;
+
+fn missing(kind: &'static str, id: impl ToString) -> Error {
+    Error::NotFound { kind, id: id.to_string() }
+}
+
+/// Behind which key a page begins, and how many rows tell it from the last one.
+fn bounds(page: Page) -> (i64, usize) {
+    let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
+    (after, page.most.min(PAGE_ITEMS_MAX))
+}
+
+/// The items of a page, of which one more was asked for than it holds; each with its key.
+fn paged<T>(mut rows: Vec<(i64, T)>, most: usize) -> Listed<T> {
+    let more = rows.len() > most;
+    rows.truncate(most);
+    let next = rows.last().filter(|_| more).map(|(key, _)| u64::try_from(*key).unwrap_or(0));
+    // A page of nothing is followed by the same.
+    Listed { next, items: rows.into_iter().map(|(_, item)| item).collect() }
+}
+
+async fn loom_key(link: &mut Link, loom: LoomId) -> Result<i64, Fault> {
+    let found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
+    let key = found.into_iter().next().map(|mut row| row.int()).transpose()?;
+    Ok(key.ok_or_else(|| missing("loom", loom))?)
+}
+
+/// A page of keys and ids: the query has the page's beginning and length as its last two marks.
+async fn ids<K: Kind>(link: &mut Link, sql: &str, first: &[Value], page: Page) -> Result<Listed<Id<K>>, Fault> {
+    let (after, most) = bounds(page);
+    let marks: Vec<Value> = first.iter().cloned().chain([after.into(), (most as u64 + 1).into()]).collect();
+    let rows = link.query(sql, &marks).await?;
+    let read: Result<Vec<(i64, Id<K>)>, Error> = rows.into_iter().map(|mut row| Ok((row.int()?, row.id()?))).collect();
+    Ok(paged(read?, most))
+}
+
+/// A page of runs. `narrowed` is what the database can tell, with marks from `?3` on, and `kept` what only the view can.
+pub(crate) async fn runs(
+    link: &mut Link,
+    page: Page,
+    narrowed: &str,
+    marks: Vec<Value>,
+    alive: impl Fn(&Lease) -> bool,
+    kept: impl Fn(&RunView) -> bool,
+) -> Result<Listed<RunView>, Fault> {
+    let (mut after, most) = bounds(page);
+    let sql = format!(
+        "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_key > ?1 AND {narrowed} ORDER BY r.run_key LIMIT ?2"
+    );
+    let mut found = Vec::new();
+    // What the database cannot tell leaves holes, which the next rows fill.
+    loop {
+        let asked = most + 1 - found.len();
+        let values: Vec<Value> = values![after, asked as u64].iter().chain(&marks).cloned().collect();
+        let rows = link.query(&sql, &values).await?;
+        let last = rows.len() < asked;
+        for mut row in rows {
+            let row = RunRow::read(&mut row)?;
+            after = row.key;
+            let view = row.view(&alive)?;
+            if kept(&view) {
+                found.push((row.key, view));
+            }
+        }
+        if last || found.len() > most {
+            return Ok(paged(found, most));
+        }
+    }
+}
+
+/// The turns of a path, root first, and the stretches they lie in.
+async fn path(
+    link: &mut Link,
+    gathered: &mut Gathered,
+    turn: TurnId,
+    most: usize,
+) -> Result<(Vec<TurnId>, Vec<load::Stretch>), Fault> {
+    let stretches = load::path(link, turn, most).await?.ok_or_else(|| missing("turn", turn))?;
+    let turns: Vec<TurnId> = stretches.iter().flat_map(|stretch| &stretch.turns).rev().copied().collect();
+    gathered.turns(link, &turns).await?;
+    Ok((turns, stretches))
+}
+
+async fn turns_shown(link: &mut Link, gathered: &mut Gathered, ids: &[TurnId]) -> Result<Vec<Turn>, Fault> {
+    gathered.show(link, |tree, bodies| ids.iter().map(|id| tree.turn(*id, bodies)).collect()).await
+}
+
+impl Loom for Store {
+    async fn looms(&self) -> Result<Vec<LoomId>, Error> {
+        self.look(|link| {
+            Box::pin(async move {
+                let rows = link.query("SELECT loom_id FROM looms ORDER BY loom_key", &[]).await?;
+                Ok(rows.into_iter().map(|mut row| row.id()).collect::<Result<Vec<LoomId>, Error>>()?)
+            })
+        })
+        .await
+    }
+
+    async fn roots(&self, loom: LoomId) -> Result<Vec<RootView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                loom_key(link, loom).await?;
+                let mut gathered = Gathered::default();
+                gathered.roots(link, loom, None).await?;
+                if gathered.tree.looms().is_empty() {
+                    return Ok(Vec::new());
+                }
+                gathered.show(link, |tree, bodies| tree.roots(loom, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn extent(&self, loom: LoomId) -> Result<Extent, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let key = loom_key(link, loom).await?;
+                let sql = "SELECT count(*), max(at) FROM entities WHERE loom_key = ?1 \
+                           UNION ALL SELECT count(*), max(at) FROM turns WHERE loom_key = ?1";
+                let mut counted = Vec::new();
+                for mut row in link.query(sql, values![key]).await? {
+                    counted.push((row.count()?, row.time_or_null()?));
+                }
+                let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
+                Ok(Extent { entities, turns, last_activity: made.max(closed) })
+            })
+        })
+        .await
+    }
+
+    async fn entities(&self, loom: LoomId, page: Page) -> Result<Listed<EntityView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let key = loom_key(link, loom).await?;
+                let sql = "SELECT entity_key, entity_id FROM entities WHERE loom_key = ?1 AND entity_key > ?2 \
+                           ORDER BY entity_key LIMIT ?3";
+                let Listed { items, next } = ids(link, sql, values![key], page).await?;
+                let mut gathered = Gathered::default();
+                gathered.entities(link, &items).await?;
+                let views: Result<Vec<EntityView>, Error> =
+                    items.into_iter().map(|entity| gathered.tree.entity(entity)).collect();
+                Ok(Listed { items: views?, next })
+            })
+        })
+        .await
+    }
+
+    async fn entity(&self, entity: EntityId) -> Result<EntityView, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                gathered.entities(link, &[entity]).await?;
+                Ok(gathered.tree.entity(entity)?)
+            })
+        })
+        .await
+    }
+
+    async fn casts(&self, entity: EntityId) -> Result<Vec<CastView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                gathered.entities(link, &[entity]).await?;
+                let casts = gathered.tree.entity(entity)?.casts;
+                gathered.casts(link, &casts).await?;
+                gathered.show(link, |tree, bodies| tree.casts(entity, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn cast(&self, cast: CastId) -> Result<CastView, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                gathered.casts(link, &[cast]).await?;
+                gathered.entities_of_casts(link, &[cast]).await?;
+                gathered.show(link, |tree, bodies| tree.cast(cast, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn turns(&self, loom: LoomId, page: Page) -> Result<Listed<Turn>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let key = loom_key(link, loom).await?;
+                let sql = "SELECT turn_key, turn_id FROM turns WHERE loom_key = ?1 AND turn_key > ?2 \
+                           ORDER BY turn_key LIMIT ?3";
+                let Listed { items, next } = ids(link, sql, values![key], page).await?;
+                let mut gathered = Gathered::default();
+                gathered.turns(link, &items).await?;
+                Ok(Listed { items: turns_shown(link, &mut gathered, &items).await?, next })
+            })
+        })
+        .await
+    }
+
+    async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                gathered.turns(link, &[turn]).await?;
+                gathered.show(link, |tree, bodies| tree.turn(turn, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn path(&self, turn: TurnId) -> Result<Vec<Turn>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                let (turns, _) = path(link, &mut gathered, turn, usize::MAX).await?;
+                turns_shown(link, &mut gathered, &turns).await
+            })
+        })
+        .await
+    }
+
+    async fn tail(&self, turn: TurnId, most: usize) -> Result<Vec<Turn>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                let (turns, _) = path(link, &mut gathered, turn, most.min(PAGE_ITEMS_MAX)).await?;
+                turns_shown(link, &mut gathered, &turns).await
+            })
+        })
+        .await
+    }
+
+    async fn thread(&self, leaf: TurnId) -> Result<Thread, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                let (_, stretches) = path(link, &mut gathered, leaf, usize::MAX).await?;
+                for fold in gathered.folds(link, &stretches).await? {
+                    gathered.tree.hold_fold(fold);
+                }
+                gathered.show(link, |tree, bodies| tree.thread(leaf, bodies)).await
+            })
+        })
+        .await
+    }
+
+    async fn leaves(&self, loom: LoomId, page: Page) -> Result<Listed<TurnId>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let key = loom_key(link, loom).await?;
+                // The last turn of an entity from which nothing was forked or spawned that has a turn of its own.
+                let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
+                   AND NOT EXISTS (SELECT 1 FROM turns x \
+                                   WHERE x.entity_key = t.entity_key AND x.sequence = t.sequence + 1) \
+                   AND NOT EXISTS (SELECT 1 FROM entities n JOIN turns y ON y.entity_key = n.entity_key \
+                                   WHERE n.origin_id = t.turn_id) \
+                   ORDER BY t.turn_key LIMIT ?3";
+                ids(link, sql, values![key], page).await
+            })
+        })
+        .await
+    }
+
+    async fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
+                let found = link.query(sql, values![turn]).await?.into_iter().next();
+                let mut row = found.ok_or_else(|| missing("turn", turn))?;
+                let (entity, next) = (row.int()?, row.int()? + 1);
+                // The next one of its entity, and the first of each that began here.
+                let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.entity_key = ?1 AND t.sequence = ?2 \
+                   UNION ALL SELECT t.turn_key, t.turn_id FROM entities n JOIN turns t ON t.entity_key = n.entity_key \
+                     WHERE n.origin_id = ?3 \
+                     AND t.sequence = (SELECT min(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
+                   ORDER BY 1";
+                let rows = link.query(sql, values![entity, next, turn]).await?;
+                let read = rows.into_iter().map(|mut row| row.int().and_then(|_| row.id()));
+                Ok(read.collect::<Result<Vec<TurnId>, Error>>()?)
+            })
+        })
+        .await
+    }
+
+    async fn rewards(&self, turn: TurnId) -> Result<Vec<RewardView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let known = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
+                if known.is_empty() {
+                    return Err(missing("turn", turn).into());
+                }
+                let mut found = Gathered::default().rewards(link, [turn].into_iter()).await?;
+                let given = found.remove(&turn).unwrap_or_default().into_iter();
+                let views = given.map(|(at, reward)| RewardView {
+                    turn_id: turn,
+                    reward: reward.reward,
+                    by: reward.by,
+                    at,
+                    note: reward.note,
+                });
+                Ok(views.collect())
+            })
+        })
+        .await
+    }
+
+    async fn folds(&self, turn: TurnId) -> Result<Vec<FoldView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let stretches = load::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
+                let mut gathered = Gathered::default();
+                let folds = gathered.folds(link, &stretches).await?;
+                let shown = |_: &Projection, bodies: &dyn Bodies| {
+                    let views = folds.iter().map(|part| {
+                        Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
+                    });
+                    views.collect()
+                };
+                gathered.show(link, shown).await
+            })
+        })
+        .await
+    }
+
+    async fn runs(&self, page: Page) -> Result<Listed<RunView>, Error> {
+        self.look(move |link| Box::pin(async move { runs(link, page, "true", Vec::new(), |_| true, |_| true).await }))
+            .await
+    }
+
+    async fn runs_in(&self, state: RunState, page: Page) -> Result<Listed<RunView>, Error> {
+        // Whether a live run waits, is queued or runs is for the view to say.
+        let narrowed = match state {
+            RunState::Queued | RunState::Running | RunState::Waiting => "r.phase = 'live'",
+            RunState::Terminated => "r.phase = 'terminated'",
+            RunState::Truncated => "r.phase = 'truncated'",
+            RunState::Failed => "r.phase IN ('failed', 'unsuccessful')",
+        };
+        self.look(move |link| {
+            Box::pin(async move { runs(link, page, narrowed, Vec::new(), |_| true, |view| view.state == state).await })
+        })
+        .await
+    }
+
+    async fn run(&self, run: RunId) -> Result<RunView, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let row = load::run(link, run).await?.ok_or_else(|| unknown(run))?;
+                Ok(row.view(|_| true)?)
+            })
+        })
+        .await
+    }
+
+    async fn resolve(&self, prefix: &str) -> Result<Named, Error> {
+        let prefix = prefix.to_owned();
+        self.look(move |link| {
+            Box::pin(async move {
+                let beginning = Beginning::of(&prefix);
+                let mut found = Vec::new();
+                within(link, &beginning, "loom_id", "looms", Named::Loom, &mut found).await?;
+                within(link, &beginning, "run_id", "runs", Named::Run, &mut found).await?;
+                within(link, &beginning, "entity_id", "entities", Named::Entity, &mut found).await?;
+                within(link, &beginning, "cast_id", "casts", Named::Cast, &mut found).await?;
+                within(link, &beginning, "fold_id", "folds", Named::Fold, &mut found).await?;
+                within(link, &beginning, "turn_id", "turns", Named::Turn, &mut found).await?;
+                Ok(beginning.one_of(&found)?)
+            })
+        })
+        .await
+    }
+}
+
+/// The first two ids of a table that begin so.
+async fn within<K: Kind>(
+    link: &mut Link,
+    beginning: &Beginning<'_>,
+    column: &'static str,
+    table: &'static str,
+    named: fn(Id<K>) -> Named,
+    found: &mut Vec<Named>,
+) -> Result<(), Fault> {
+    let Some((first, last)) = beginning.range::<K>() else { return Ok(()) };
+    let sql = format!("SELECT {column} FROM {table} WHERE {column} >= ?1 AND {column} <= ?2 ORDER BY {column} LIMIT 2");
+    for mut row in link.query(&sql, values![first, last]).await? {
+        found.push(named(row.id()?));
+    }
+    Ok(())
+}

@@ -1,0 +1,439 @@
+//! What a hand, a full disk or another version did to a store is found, said and never made worse.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
+mod support;
+
+use std::fs;
+
+use cantrip_canon::{RunId, bytes_hash};
+use cantrip_loom::conformance::{Episode, Subject, Weaver, at};
+use cantrip_loom::{
+    Answer, Closing, Damage, Error, Event, Journal, Loom, Origin, Page, Record, RunState, Seq, Step, TruncationReason,
+};
+use cantrip_reply::codes;
+use cantrip_store::Store;
+use futures_util::TryStreamExt;
+use serde_json::json;
+use support::{InFile, Kit, fresh_schema, in_postgres, postgres_url};
+
+on_both!(
+    an_edited_payload_is_named_and_nothing_behind_it_is_read,
+    an_edited_link_is_named,
+    a_missing_step_is_named,
+    an_altered_body_is_named_with_its_record,
+    an_index_that_is_not_what_the_records_say_is_found,
+    what_is_written_once_cannot_be_changed_or_deleted,
+    a_store_of_a_newer_version_is_refused,
+    pruning_leaves_an_anchor_and_a_verifying_rest,
+    a_fork_is_a_few_rows_and_a_body_is_stored_once,
+    the_end_of_a_long_thread_is_read_without_its_beginning,
+);
+
+async fn read(store: &Store, run: RunId) -> (Vec<Record>, Option<Error>) {
+    let mut records = Vec::new();
+    let mut stream = std::pin::pin!(store.read(run, Seq::START));
+    loop {
+        match stream.try_next().await {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => return (records, None),
+            Err(error) => return (records, Some(error)),
+        }
+    }
+}
+
+/// Two runs of three turns and an end; turns 1 to 3 echo their number.
+async fn two_runs(store: &Store) -> [Episode; 2] {
+    let mut weaver = Weaver::new(store);
+    let mut runs = Vec::new();
+    for intent in ["one", "two"] {
+        let mut episode = weaver.cast(intent).await;
+        for _ in 0..3 {
+            weaver.plain(&mut episode).await;
+        }
+        weaver.truncate(&episode, TruncationReason::MaxTurns).await;
+        runs.push(episode);
+    }
+    assert_eq!(store.verify().await.unwrap().records, 32);
+    runs.try_into().unwrap()
+}
+
+fn is_damage(error: &Error, run: RunId, seq: u64) -> bool {
+    assert_eq!(error.code(), codes::RECORD_ALTERED.any(), "{error}");
+    matches!(error, Error::Damaged(Damage { run: Some(of), seq: Some(at), .. }) if *of == run && *at == Seq::new(seq))
+}
+
+/// The row of a run, for a statement by hand.
+fn of_run(kit: &impl Kit, run: usize) -> String {
+    let key = kit.number(&format!("SELECT run_key FROM runs ORDER BY run_key LIMIT 1 OFFSET {run}"));
+    format!("run_key = {key}")
+}
+
+async fn an_edited_payload_is_named_and_nothing_behind_it_is_read<K: Kit>(kit: K) {
+    let [one, two] = two_runs(kit.store()).await;
+    let (whole, _) = read(kit.store(), one.run).await;
+    kit.unguard();
+    let of = of_run(&kit, 0);
+    // The second turn's result: record 10 of its run, in the step that ends with record 11.
+    kit.by_hand(&format!(
+        r#"UPDATE run_events SET payloads = replace(payloads, '"echo":2', '"echo":9') WHERE {of} AND seq = 11"#
+    ))
+    .unwrap();
+    for store in [kit.store(), &kit.again().unwrap()] {
+        assert!(is_damage(&store.verify().await.unwrap_err(), one.run, 10));
+        let (records, end) = read(store, one.run).await;
+        assert!(is_damage(&end.unwrap(), one.run, 10));
+        assert_eq!(records, whole[..9], "what lies before is sound, the step itself is not half there");
+        let thread = store.thread(one.leaf.unwrap()).await.unwrap_err();
+        assert!(is_damage(&thread, one.run, 10));
+        // The last turn does not rest on it, nor does another run.
+        assert_eq!(store.tail(one.leaf.unwrap(), 1).await.unwrap().len(), 1);
+        assert_eq!(store.thread(two.leaf.unwrap()).await.unwrap().turns.len(), 3);
+    }
+}
+
+async fn an_edited_link_is_named<K: Kit>(kit: K) {
+    let [one, _] = two_runs(kit.store()).await;
+    kit.unguard();
+    let of = of_run(&kit, 0);
+    // The link of a step's last record is where the next step goes on from: both would have to be edited.
+    kit.by_hand(&format!(
+        "UPDATE run_events SET hashes = (SELECT e.hashes FROM run_events e WHERE e.{of} AND e.seq = 9) WHERE {of} AND seq = 5"
+    ))
+    .unwrap();
+    assert!(is_damage(&kit.store().verify().await.unwrap_err(), one.run, 4));
+    assert_eq!(read(kit.store(), one.run).await.0.len(), 3);
+}
+
+async fn a_missing_step_is_named<K: Kit>(kit: K) {
+    let [one, _] = two_runs(kit.store()).await;
+    kit.unguard();
+    kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 11", of_run(&kit, 0))).unwrap();
+    assert!(is_damage(&kit.store().verify().await.unwrap_err(), one.run, 11));
+    let (records, end) = read(kit.store(), one.run).await;
+    assert!(is_damage(&end.unwrap(), one.run, 11));
+    assert_eq!(records.len(), 9);
+    // And the end of a run, which no record comes behind.
+    kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 15", of_run(&kit, 1))).unwrap();
+    kit.by_hand(&format!("DELETE FROM run_events WHERE {} AND seq = 16", of_run(&kit, 1))).unwrap();
+    let store = kit.again().unwrap();
+    let leaf = store.entities(store.looms().await.unwrap()[0], Page::FIRST).await.unwrap().items[1].leaf.unwrap();
+    assert!(matches!(store.turn(leaf).await, Err(Error::Damaged(_))));
+}
+
+async fn an_altered_body_is_named_with_its_record<K: Kit>(kit: K) {
+    let store = kit.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("read").await;
+    let turn = weaver.turn(&mut episode, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
+    assert_eq!(store.verify().await.unwrap().bodies, 1);
+    kit.unguard();
+    kit.by_hand("UPDATE bodies SET bytes = body_hash").unwrap();
+    assert!(is_damage(&store.verify().await.unwrap_err(), episode.run, 6));
+    assert!(matches!(store.turn(turn).await, Err(Error::BodyAltered(_))));
+}
+
+async fn an_index_that_is_not_what_the_records_say_is_found<K: Kit>(kit: K) {
+    let [one, _] = two_runs(kit.store()).await;
+    let places = "(SELECT t.places FROM turns t ORDER BY t.turn_key LIMIT 1)";
+    let first = kit.number("SELECT min(turn_key) FROM turns");
+    kit.by_hand(&format!("UPDATE turns SET places = {places} WHERE turn_key = {}", first + 1)).unwrap();
+    let fault = kit.store().verify().await.unwrap_err();
+    assert!(matches!(fault, Error::Damaged(Damage { run: Some(run), .. }) if run == one.run), "{fault}");
+    // A view does not show one turn's records as another's.
+    assert!(matches!(kit.store().thread(one.leaf.unwrap()).await, Err(Error::Damaged(_))));
+}
+
+async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
+    let store = kit.store();
+    let [one, _] = two_runs(store).await;
+    let mut weaver = Weaver::seeded(store, 9);
+    let mut long = weaver.cast("read").await;
+    weaver.turn(&mut long, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
+    store.prune(one.run, Seq::new(5), at(9)).await.unwrap();
+    for refused in [
+        "UPDATE run_events SET epoch = 9",
+        "DELETE FROM run_events",
+        "UPDATE bodies SET bytes = body_hash",
+        "DELETE FROM bodies",
+        "UPDATE run_anchors SET at = 1",
+        "DELETE FROM run_anchors",
+        "DELETE FROM runs",
+        "DELETE FROM run_leases WHERE false; DELETE FROM entities",
+        "DELETE FROM turns; DELETE FROM casts; DELETE FROM looms",
+    ] {
+        assert!(kit.by_hand(&format!("BEGIN; {refused}; ROLLBACK")).is_err(), "{refused}");
+    }
+    assert_eq!(store.verify().await.unwrap().runs, 3);
+}
+
+async fn a_store_of_a_newer_version_is_refused<K: Kit>(kit: K) {
+    two_runs(kit.store()).await;
+    kit.by_hand("INSERT INTO schema_versions (version, made_by) VALUES (7, 'cantrip 9.0')").unwrap();
+    let rows = kit.number("SELECT count(*) FROM run_events");
+    let refused = kit.again().unwrap_err();
+    assert!(matches!(refused, Error::NewerStore { found: 7, known: 1, .. }), "{refused}");
+    assert_eq!(refused.code(), codes::STORE_FAILED.any());
+    assert_eq!(kit.number("SELECT count(*) FROM run_events"), rows);
+}
+
+async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
+    let store = kit.store();
+    let [one, two] = two_runs(store).await;
+    let mut weaver = Weaver::seeded(store, 9);
+    weaver.loom = store.looms().await.unwrap()[0];
+    let mut live = weaver.cast("live").await;
+    let refused = store.prune(live.run, Seq::new(3), at(1)).await;
+    assert!(matches!(refused, Err(Error::Misplaced { .. })), "{refused:?}");
+    let (whole, _) = read(store, one.run).await;
+    // In the middle of a step: what is pruned ends before it.
+    let anchor = store.prune(one.run, Seq::new(8), at(1)).await.unwrap();
+    assert_eq!((anchor.seq, anchor.hash), (Seq::new(7), whole[6].hash));
+    assert_eq!(store.anchors(one.run).await.unwrap(), [anchor]);
+    let (_, end) = read(store, one.run).await;
+    assert!(matches!(end, Some(Error::Pruned { through, .. }) if through == anchor.seq));
+    let rest: Vec<Record> = store.read(one.run, anchor.seq).try_collect().await.unwrap();
+    assert_eq!(rest, whole[7..]);
+    assert!(matches!(store.path(one.leaf.unwrap()).await, Err(Error::Pruned { .. })));
+    for told_there in [store.turn(one.leaf.unwrap()).await.map(|_| ()), store.cast(one.cast).await.map(|_| ())] {
+        assert!(matches!(told_there, Err(Error::Pruned { .. })), "{told_there:?}");
+    }
+    assert!(matches!(store.entity(one.entity).await, Err(Error::Pruned { .. })));
+    assert_eq!(store.thread(two.leaf.unwrap()).await.unwrap().turns.len(), 3);
+    assert_eq!(store.run(one.run).await.unwrap().newest, Seq::new(16));
+    // The cantrip was told there first; it enters the loom again with the next cast.
+    weaver.cast("again").await;
+    assert_eq!(store.roots(weaver.loom).await.unwrap().len(), 1);
+    weaver.plain(&mut live).await;
+    assert_eq!(store.verify().await.unwrap().records, 16 + 9 + 7 + 3);
+    // All of it: the run is still known, and goes on with an annotation.
+    store.prune(two.run, Seq::new(99), at(2)).await.unwrap();
+    assert_eq!(store.run(two.run).await.unwrap().state, RunState::Truncated);
+    let step = Step::beside(weaver.step_id(), two.run)
+        .record(weaver.draft(Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() }));
+    assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::new(17)));
+    assert_eq!(store.verify().await.unwrap().records, 9 + 7 + 3 + 1);
+}
+
+async fn a_fork_is_a_few_rows_and_a_body_is_stored_once<K: Kit>(kit: K) {
+    let store = kit.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("read").await;
+    let long = json!("lang ".repeat(2_000));
+    for _ in 0..40 {
+        weaver.turn(&mut episode, "read", long.clone(), Closing::Open).await;
+    }
+    assert_eq!(kit.number("SELECT count(*) FROM bodies"), 1);
+    assert_eq!(kit.number("SELECT count(*) FROM run_events"), 1 + 2 * 40);
+    let tables = ["looms", "runs", "run_leases", "run_events", "roots", "entities", "casts", "turns", "bodies"];
+    let rows = |kit: &K| tables.map(|table| kit.number(&format!("SELECT count(*) FROM {table}")));
+    let before = rows(&kit);
+    let fork = cantrip_loom::Fork { turn: episode.leaf.unwrap(), environment: cantrip_loom::Environment::None };
+    let intent = weaver.intent("another way");
+    let (step, _) = weaver.open(Origin::Fork(fork), intent, Some(fork.turn), 40);
+    weaver.commit(step).await;
+    let grown: Vec<i64> = rows(&kit).iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(grown, [0, 1, 1, 1, 0, 1, 1, 0, 0]);
+}
+
+async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) {
+    let store = kit.store();
+    let mut weaver = Weaver::new(store);
+    let mut episode = weaver.cast("count").await;
+    for _ in 0..120 {
+        weaver.plain(&mut episode).await;
+    }
+    let leaf = episode.leaf.unwrap();
+    let whole = store.path(leaf).await.unwrap();
+    kit.unguard();
+    // The step before the first one that is wanted is where its chain goes on from; the records of the cast and the
+    // entity are told by the first.
+    kit.by_hand("DELETE FROM run_events WHERE seq > 3 AND seq < 3 + 4 * 70").unwrap();
+    let tail = store.tail(leaf, 49).await.unwrap();
+    assert_eq!(tail, whole[120 - 49..]);
+    assert!(store.path(leaf).await.is_err());
+}
+
+#[test]
+fn a_file_that_is_none_of_ours_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.db");
+    let cases: [(&str, Box<dyn Fn()>); 3] = [
+        ("a text", Box::new(|| fs::write(&path, "dear diary, today was a long day\n".repeat(40)).unwrap())),
+        (
+            "another program's database",
+            Box::new(|| {
+                let connection = rusqlite::Connection::open(&path).unwrap();
+                connection.execute_batch("CREATE TABLE runs (distance INTEGER)").unwrap();
+            }),
+        ),
+        (
+            "a header and no more",
+            Box::new(|| fs::write(&path, b"SQLite format 3\0 and then something else".repeat(60)).unwrap()),
+        ),
+    ];
+    for (what, make) in cases {
+        let _ = fs::remove_file(&path);
+        make();
+        let before = fs::read(&path).unwrap();
+        for opened in [Store::sqlite(&path), Store::sqlite_to_read(&path)] {
+            let refused = opened.unwrap_err();
+            assert!(matches!(refused, Error::NotAStore { .. } | Error::Store { .. }), "{what}: {refused:?}");
+            assert_eq!(refused.code(), codes::STORE_FAILED.any(), "{what}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), before, "{what}");
+    }
+    let nowhere = Store::sqlite(folder.path().join("no/such/folder/loom.db")).unwrap_err();
+    assert_eq!(nowhere.code(), codes::STORE_FAILED.any());
+    assert!(matches!(Store::sqlite_to_read(folder.path().join("absent.db")), Err(Error::Store { .. })));
+    assert!(!folder.path().join("absent.db").exists());
+    assert!(matches!(Store::open("mysql://somewhere"), Err(Error::NotAStore { .. })));
+}
+
+#[test]
+fn a_damaged_file_is_an_error_or_no_record_is_touched() {
+    cantrip_loom::conformance::run(async {
+        let kit = InFile::new();
+        two_runs(kit.store()).await;
+        let mut weaver = Weaver::seeded(kit.store(), 9);
+        let mut episode = weaver.cast("more").await;
+        for _ in 0..60 {
+            weaver.plain(&mut episode).await;
+        }
+        let records: Vec<Record> = kit.store().scan().try_collect().await.unwrap();
+        // Everything is carried over from the log into the file.
+        kit.by_hand("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        let bytes = fs::read(kit.path()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let copy = other.path().join("loom.db");
+        let mut noticed = 0;
+        for place in (0..bytes.len()).step_by(bytes.len() / 60) {
+            let mut broken = bytes.clone();
+            let end = (place + 300).min(broken.len());
+            broken[place..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
+            fs::write(&copy, &broken).unwrap();
+            let verified = match Store::sqlite(&copy) {
+                Ok(store) => store.verify().await.map(|_| store),
+                Err(error) => Err(error),
+            };
+            match verified {
+                // Parts of a page are empty, and tables beside those of the records have no links.
+                Ok(store) => {
+                    let kept: Vec<Record> = store.scan().try_collect().await.unwrap();
+                    assert_eq!(kept, records, "damage at {place} went unnoticed");
+                }
+                Err(error) => {
+                    noticed += 1;
+                    let known =
+                        [codes::STORE_FAILED.any(), codes::RECORD_ALTERED.any(), codes::STORE_UNAVAILABLE.any()];
+                    assert!(known.contains(&error.code()), "{error:?}");
+                }
+            }
+            for ending in ["db-wal", "db-shm"] {
+                let _ = fs::remove_file(copy.with_extension(ending));
+            }
+        }
+        assert!(noticed > 20, "{noticed} of 60 noticed");
+    });
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
+    cantrip_loom::conformance::run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("loom.db");
+        let store = Store::sqlite_within(&path, 600 << 10).unwrap();
+        let mut weaver = Weaver::new(&store);
+        let mut episode = weaver.cast("fill").await;
+        let mut kept = Vec::new();
+        let (step, error) = loop {
+            let turn = weaver.plain(&mut episode).await;
+            kept.push(turn);
+            // Bodies of which no two are the same.
+            let body = cantrip_loom::Body::new(bytes_hash(&kept.len().to_le_bytes()).as_bytes().repeat(1_000)).unwrap();
+            let odd = Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() };
+            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd)).bodies([body]);
+            match store.append(step.clone()).await {
+                Ok(answer) => assert!(matches!(answer, Answer::Committed(_)), "{answer:?}"),
+                Err(error) => break (step, error),
+            }
+        };
+        assert!(matches!(error, Error::Full { .. }), "{error:?}");
+        assert_eq!(error.code(), codes::STORE_FAILED.any());
+        assert!(kept.len() > 5);
+        let (records, end) = read(&store, episode.run).await;
+        assert!(end.is_none());
+        // It is an error again, and again nothing is written.
+        assert!(matches!(store.append(step.clone()).await, Err(Error::Full { .. })));
+        assert_eq!(read(&store, episode.run).await.0, records);
+        let path_kept: Vec<_> = store.path(episode.leaf.unwrap()).await.unwrap().iter().map(|turn| turn.id).collect();
+        assert_eq!(path_kept, kept);
+        store.verify().await.unwrap();
+        drop(store);
+        // With room again the same step is written, once, and the run goes on.
+        let store = Store::sqlite(&path).unwrap();
+        for _ in 0..2 {
+            let seq = Seq::new(records.len() as u64 + 1);
+            assert_eq!(store.append(step.clone()).await.unwrap(), Answer::Committed(seq));
+        }
+        let later = Step { id: cantrip_loom::StepId::new("later").unwrap(), ..step };
+        assert_eq!(store.append(later).await.unwrap(), Answer::Committed(Seq::new(records.len() as u64 + 2)));
+        store.verify().await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_or_does_not_know_us_is_said() {
+    let url = postgres_url();
+    let (_, server) = url.split_once('@').unwrap();
+    let stranger = format!("postgres://somebody_else@{server}");
+    for unknown in [format!("{url}_which_is_not_there"), stranger] {
+        let unwelcome = Store::postgres(&unknown).unwrap_err();
+        assert!(matches!(unwelcome, Error::Unwelcome { .. }), "{unwelcome:?}");
+        assert_eq!(unwelcome.code(), codes::CONFIG_INVALID.any());
+    }
+    let away = Store::postgres("postgres://cantrip:s3cret@127.0.0.1:1/cantrip").unwrap_err();
+    assert!(matches!(away, Error::Unreachable { .. }), "{away:?}");
+    assert_eq!(away.code(), codes::STORE_UNAVAILABLE.any());
+    assert!(!format!("{away:?} {away}").contains("s3cret"));
+    for url in ["postgres://cantrip:s3cret@host:notaport/x", "postgres://?what=1"] {
+        let unread = Store::postgres(url).unwrap_err();
+        assert!(matches!(unread, Error::Unwelcome { .. }), "{unread:?}");
+        assert!(!format!("{unread:?} {unread}").contains("s3cret"), "{unread:?}");
+    }
+    let odd = Store::postgres_in(&url, "Robert'); DROP TABLE runs; --").unwrap_err();
+    assert!(matches!(odd, Error::Unwelcome { .. }), "{odd:?}");
+}
+
+#[test]
+fn a_lost_connection_is_an_error_or_unnoticed_and_nothing_is_written_twice() {
+    cantrip_loom::conformance::run(async {
+        let (url, schema) = (postgres_url(), fresh_schema());
+        let store = Store::postgres_in(&url, &schema).unwrap();
+        let mut weaver = Weaver::new(&store);
+        let mut episode = weaver.cast("count").await;
+        weaver.plain(&mut episode).await;
+        let mut noticed = 0;
+        for n in 0..12 {
+            let odd = Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
+            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd));
+            let ended = format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cantrip {schema}'"
+            );
+            in_postgres(&url, &ended).unwrap();
+            let expected = Answer::Committed(Seq::new(8 + n));
+            match store.append(step.clone()).await {
+                Ok(answer) => assert_eq!(answer, expected),
+                Err(error) => {
+                    noticed += 1;
+                    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+                    assert_eq!(store.append(step.clone()).await.unwrap(), expected, "the next one connects anew");
+                }
+            }
+            assert_eq!(store.append(step).await.unwrap(), expected);
+        }
+        assert!(noticed > 0, "no connection was ever lost");
+        assert_eq!(read(&store, episode.run).await.0.len(), 7 + 12);
+        store.verify().await.unwrap();
+    });
+}

@@ -1,0 +1,257 @@
+//! Stores to test: a file, memory, and a Postgres that is there or is started.
+
+#![allow(dead_code, reason = "each test uses what it needs")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cantrip_loom::Error;
+use cantrip_loom::conformance::Subject;
+use cantrip_store::Store;
+use tempfile::TempDir;
+
+/// A store that can be opened a second time, and whose rows a hand can reach.
+pub(crate) trait Kit: Subject<Store = Store> {
+    fn fresh() -> Self;
+
+    /// Another process would open it so.
+    fn again(&self) -> Result<Store, Error>;
+
+    /// Runs statements past the store.
+    fn by_hand(&self, sql: &str) -> Result<(), String>;
+
+    /// The first column of the first row.
+    fn number(&self, sql: &str) -> i64;
+
+    /// Lets a hand change what is written once.
+    fn unguard(&self);
+}
+
+/// Makes one test of this name on SQLite and one on Postgres.
+#[macro_export]
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $name() {
+                cantrip_loom::conformance::run(super::$name(<$crate::support::InFile as $crate::support::Kit>::fresh()));
+            })+
+        }
+        mod postgres {
+            $(#[test]
+            fn $name() {
+                cantrip_loom::conformance::run(super::$name(<$crate::support::InPostgres as $crate::support::Kit>::fresh()));
+            })+
+        }
+    };
+}
+
+/// A store in a file of its own.
+pub(crate) struct InFile {
+    store: Option<Store>,
+    folder: TempDir,
+}
+
+impl InFile {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { store: Some(Store::sqlite(folder.path().join("loom.db")).unwrap()), folder }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("loom.db")
+    }
+}
+
+impl Subject for InFile {
+    type Store = Store;
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    async fn reopen(mut self) -> Option<Self> {
+        drop(self.store.take());
+        self.store = Some(Store::sqlite(self.path()).unwrap());
+        Some(self)
+    }
+}
+
+impl Kit for InFile {
+    fn fresh() -> Self {
+        Self::new()
+    }
+
+    fn again(&self) -> Result<Store, Error> {
+        Store::sqlite(self.path())
+    }
+
+    fn by_hand(&self, sql: &str) -> Result<(), String> {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        connection.pragma_update(None, "foreign_keys", true).unwrap();
+        connection.execute_batch(sql).map_err(|error| error.to_string())
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        rusqlite::Connection::open(self.path()).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn unguard(&self) {
+        for trigger in
+            ["run_events_stay_as_written", "run_events_are_kept", "bodies_stay_as_written", "bodies_are_kept"]
+        {
+            self.by_hand(&format!("DROP TRIGGER {trigger}")).unwrap();
+        }
+    }
+}
+
+/// A store in a schema of its own.
+pub(crate) struct InPostgres {
+    store: Option<Store>,
+    pub(crate) url: String,
+    pub(crate) schema: String,
+}
+
+impl InPostgres {
+    pub(crate) fn new() -> Self {
+        let (url, schema) = (postgres_url(), fresh_schema());
+        Self { store: Some(Store::postgres_in(&url, &schema).unwrap()), url, schema }
+    }
+}
+
+impl Subject for InPostgres {
+    type Store = Store;
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    async fn reopen(mut self) -> Option<Self> {
+        drop(self.store.take());
+        self.store = Some(Store::postgres_in(&self.url, &self.schema).unwrap());
+        Some(self)
+    }
+}
+
+/// Runs statements on a connection of their own, on a thread of its own: a test's runtime has no sockets.
+pub(crate) fn in_postgres(url: &str, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, String> {
+    let told =
+        |error: tokio_postgres::Error| format!("{error}: {:?}", error.as_db_error().map(|error| error.message()));
+    let (url, sql) = (url.to_owned(), sql.to_owned());
+    let act = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.map_err(told)?;
+            tokio::spawn(connection);
+            client.simple_query(&sql).await.map_err(told)
+        })
+    });
+    act.join().unwrap()
+}
+
+impl Kit for InPostgres {
+    fn fresh() -> Self {
+        Self::new()
+    }
+
+    fn again(&self) -> Result<Store, Error> {
+        Store::postgres_in(&self.url, &self.schema)
+    }
+
+    fn by_hand(&self, sql: &str) -> Result<(), String> {
+        in_postgres(&self.url, &format!("SET search_path = {}; {sql}", self.schema)).map(|_| ())
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        let answers = in_postgres(&self.url, &format!("SET search_path = {}; {sql}", self.schema)).unwrap();
+        let row = answers.iter().find_map(|answer| match answer {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        row.unwrap().parse().unwrap()
+    }
+
+    fn unguard(&self) {
+        self.by_hand("ALTER TABLE run_events DISABLE TRIGGER USER; ALTER TABLE bodies DISABLE TRIGGER USER").unwrap();
+    }
+}
+
+/// A name that no other test has, in this process or another.
+pub(crate) fn fresh_schema() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    format!("t{}_{started}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The server to test with: `CANTRIP_TEST_POSTGRES`, else one of our own, which is stopped when the tests have ended.
+/// Without either the tests that need one fail: a check that is left out looks like one that passed.
+pub(crate) fn postgres_url() -> String {
+    static URL: OnceLock<String> = OnceLock::new();
+    URL.get_or_init(|| match std::env::var("CANTRIP_TEST_POSTGRES") {
+        Ok(url) if !url.is_empty() => url,
+        _ => start_postgres(),
+    })
+    .clone()
+}
+
+fn binaries() -> PathBuf {
+    let found = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut versions: Vec<PathBuf> =
+        found.map(|path| path.join("bin")).filter(|path| path.join("initdb").is_file()).collect();
+    versions.sort();
+    versions.pop().expect("set CANTRIP_TEST_POSTGRES, or install postgresql: there is no server to test with")
+}
+
+/// A cluster in a scratch folder, on a socket there. A child of a shell that waits for this process to end stops it.
+fn start_postgres() -> String {
+    let bin = binaries();
+    let folder = tempfile::tempdir().unwrap().keep();
+    let script = r#"
+        set -e
+        export PATH="$1:$PATH" HOME="$2"
+        initdb --pgdata="$2/data" --username=cantrip --auth=trust --no-sync >/dev/null
+        pg_ctl --pgdata="$2/data" --log="$2/log" --wait --silent \
+          --options="-c listen_addresses='' -c unix_socket_directories='$2' -c max_connections=200" start
+    "#;
+    let stop = r#"
+        export PATH="$1:$PATH"
+        while [ -d "/proc/$3" ]; do sleep 1; done
+        pg_ctl --pgdata="$2/data" --mode=immediate --silent stop
+        rm -rf "$2"
+    "#;
+    let as_other = own_user_is_root();
+    if as_other {
+        assert!(Command::new("chown").arg("nobody").arg(&folder).status().unwrap().success());
+    }
+    let shell = |script: &str, more: &[&str]| {
+        let mut command = if as_other {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "sh"]);
+            command
+        } else {
+            Command::new("sh")
+        };
+        command.args(["-c", script, "postgres"]).arg(&bin).arg(&folder).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).current_dir(&folder);
+        command
+    };
+    assert!(
+        shell(script, &[]).status().unwrap().success(),
+        "a private Postgres does not start in {}",
+        folder.display()
+    );
+    shell(stop, &[&std::process::id().to_string()]).stderr(Stdio::null()).spawn().unwrap();
+    format!("postgres://cantrip@{}/postgres", encoded(&folder))
+}
+
+fn encoded(path: &Path) -> String {
+    path.to_str().unwrap().replace('/', "%2F")
+}
+
+fn own_user_is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}

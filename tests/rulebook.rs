@@ -1,0 +1,318 @@
+//! What holds each rule: the rules of the specification and its acceptance cases, against the tests there are.
+//!
+//! A list of rules beside a suite of tests says nothing about either: a test can be renamed, a case dropped, a rule
+//! added, and both still look whole. So `rules.toml` names for every rule what holds it and `acceptance.toml` the tests
+//! of every acceptance case, and this compares the two with the sources, as a function from what is there to what is
+//! wrong with it. That the tests named are the right ones is for a reader to judge; that they are there is judged here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::Deserialize;
+
+use crate::{Source, Violation};
+
+/// The rules there are: those of the specification, and those that were added to it. COMP-10 was not adopted.
+pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
+    ("LOOP", &[1..=7]),
+    ("CANTRIP", &[1..=3]),
+    ("INTENT", &[1..=3]),
+    ("ENTITY", &[1..=6]),
+    ("CRYSTAL", &[1..=7]),
+    ("CALL", &[1..=5]),
+    ("CIRCLE", &[1..=11]),
+    ("MEDIUM", &[1..=4]),
+    ("WARD", &[1..=2]),
+    ("COMP", &[1..=9, 11..=11]),
+    ("LOOM", &[1..=13]),
+    ("PROD", &[1..=9]),
+];
+
+/// How many acceptance cases there are: A1 and on.
+pub const ACCEPTANCE_CASES: u32 = 56;
+
+/// What a part of an acceptance case may wait for.
+pub const AWAITED: &[&str] = &["database", "ledger", "policy", "server", "python", "shell", "folding", "test"];
+
+/// The name of every rule, in order.
+pub fn rule_ids() -> Vec<String> {
+    let numbers = RULES.iter().flat_map(|(chapter, spans)| spans.iter().cloned().flatten().map(move |n| (chapter, n)));
+    numbers.map(|(chapter, number)| format!("{chapter}-{number}")).collect()
+}
+
+/// `rules.toml`, parsed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rulebook {
+    #[serde(rename = "rule", default)]
+    pub rules: BTreeMap<String, Held>,
+    /// Rules whose time has not come, each with the reason.
+    #[serde(default)]
+    pub exempt: BTreeMap<String, String>,
+}
+
+/// What holds one rule.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// Cases of that rule stand in `tests/conformance`.
+    #[serde(default)]
+    pub cases: bool,
+    /// Acceptance cases, by name.
+    #[serde(default)]
+    pub acceptance: Vec<String>,
+    /// Tests, as `<path>::<function>`.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// Examples that must not compile, as `<path>::<what they belong to>`.
+    #[serde(default)]
+    pub compile_fail: Vec<String>,
+}
+
+/// `acceptance.toml`, parsed.
+pub type Acceptance = BTreeMap<String, AcceptanceCase>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptanceCase {
+    /// The case, in one line.
+    pub says: String,
+    /// Tests, as `<path>::<function>`.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// What of the case no test shows yet, by what it waits for.
+    #[serde(default)]
+    pub not_yet: BTreeMap<String, String>,
+}
+
+/// What the comparison looks at.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// Files of conformance cases.
+    pub suite: Vec<Source>,
+    /// Rust sources, tests among them.
+    pub sources: Vec<Source>,
+}
+
+static TEST: LazyLock<Regex> = LazyLock::new(|| {
+    let attribute = r"\s*(?:#\[(?:[^\]\[]|\[[^\]]*\])*\]|//[^\n]*\n)";
+    let pattern = format!(
+        r"(?m)^[ \t]*#\[(?:tokio::)?test(?:\([^)]*\))?\](?P<attributes>(?:{attribute})*)\s*(?:async\s+)?fn\s+(?P<name>\w+)"
+    );
+    Regex::new(&pattern).expect("a fixed pattern")
+});
+static SUITE_CASES: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?ms)^cases! \{(?P<cases>.*?)^\}").expect("a fixed pattern"));
+static CASE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^- (?:rule: (?P<rule>[A-Z]+-[0-9]+)$)?").expect("a fixed pattern"));
+static ITEM: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\s*pub (?:const |async )*(?:struct|enum|trait|fn|type|macro) (?P<name>\w+)").expect("a fixed pattern")
+});
+
+/// The tests of a source: its test functions, and the cases of a suite that every implementation runs.
+fn tests_of(source: &Source) -> BTreeMap<&str, bool> {
+    let functions = TEST.captures_iter(&source.text).map(|found| {
+        let attributes = found.name("attributes").map_or("", |found| found.as_str());
+        (found.name("name").map_or("", |name| name.as_str()), !attributes.contains("#[ignore"))
+    });
+    let suites = SUITE_CASES.captures_iter(&source.text);
+    let cases = suites.flat_map(|found| found.name("cases").map_or("", |cases| cases.as_str()).split_whitespace());
+    functions.chain(cases.filter_map(|word| Some((word.strip_suffix(',')?, true)))).collect()
+}
+
+/// The items of a source whose documentation has an example that must not compile.
+fn compile_fails_of(source: &Source) -> BTreeSet<&str> {
+    let (mut found, mut within) = (BTreeSet::new(), false);
+    for line in source.text.lines() {
+        let bare = line.trim_start();
+        if let Some(told) = bare.strip_prefix("///") {
+            within |= told.trim_start().starts_with("```compile_fail");
+        } else if let Some(item) = ITEM.captures(line) {
+            if within {
+                found.extend(item.name("name").map(|name| name.as_str()));
+            }
+            within = false;
+        } else if !bare.starts_with("#[") {
+            within = false;
+        }
+    }
+    found
+}
+
+struct Book<'a> {
+    tests: BTreeMap<&'a str, BTreeMap<&'a str, bool>>,
+    compile_fails: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    found: Vec<Violation>,
+}
+
+impl<'a> Book<'a> {
+    fn of(evidence: &'a Evidence) -> Self {
+        Self {
+            tests: evidence.sources.iter().map(|source| (source.path.as_str(), tests_of(source))).collect(),
+            compile_fails: evidence.sources.iter().map(|s| (s.path.as_str(), compile_fails_of(s))).collect(),
+            found: Vec::new(),
+        }
+    }
+
+    fn fault(&mut self, place: &str, fault: impl Into<String>) {
+        self.found.push(Violation { place: place.to_owned(), fault: fault.into() });
+    }
+
+    /// How many of the named tests are there; the others are faults.
+    fn count(&mut self, place: &str, names: &[String]) -> usize {
+        let (mut seen, mut there) = (BTreeSet::new(), 0);
+        for name in names {
+            let known = name.split_once("::").and_then(|(path, test)| self.tests.get(path)?.get(test));
+            match known {
+                _ if !seen.insert(name) => self.fault(place, format!("{name} is named twice")),
+                Some(true) => there += 1,
+                Some(false) => self.fault(place, format!("{name} is ignored, and holds nothing")),
+                None => self.fault(place, format!("there is no test {name}")),
+            }
+        }
+        there
+    }
+
+    fn count_compile_fails(&mut self, place: &str, names: &[String]) -> usize {
+        let mut there = 0;
+        for name in names {
+            let known = name
+                .split_once("::")
+                .filter(|(path, item)| self.compile_fails.get(path).is_some_and(|items| items.contains(item)));
+            match known {
+                Some(_) => there += 1,
+                None => self.fault(place, format!("there is no example that must not compile at {name}")),
+            }
+        }
+        there
+    }
+}
+
+/// What is wrong with the rules, the acceptance cases and the tests they name.
+pub fn violations(rulebook: &Rulebook, acceptance: &Acceptance, evidence: &Evidence) -> Vec<Violation> {
+    let mut book = Book::of(evidence);
+    let tested = acceptance_violations(acceptance, &mut book);
+    let said = suite_violations(evidence, &mut book);
+    let known: BTreeSet<String> = rule_ids().into_iter().collect();
+    for rule in rulebook.rules.keys().chain(rulebook.exempt.keys()).filter(|rule| !known.contains(*rule)) {
+        book.fault(rule, "there is no such rule");
+    }
+    for rule in &known {
+        match (rulebook.rules.get(rule), rulebook.exempt.get(rule)) {
+            (None, None) => book.fault(rule, "nothing is said about it"),
+            (Some(_), Some(_)) => book.fault(rule, "it is exempt, and something holds it"),
+            (None, Some(why)) if why.trim().is_empty() => book.fault(rule, "it is exempt without a reason"),
+            (None, Some(_)) if said.contains(rule.as_str()) => book.fault(rule, "it is exempt, and has cases"),
+            (None, Some(_)) => {}
+            (Some(held), None) => rule_violations(rule, held, &said, &tested, acceptance, &mut book),
+        }
+    }
+    book.found
+}
+
+fn rule_violations(
+    rule: &str,
+    held: &Held,
+    said: &BTreeSet<&str>,
+    tested: &BTreeSet<&str>,
+    acceptance: &Acceptance,
+    book: &mut Book<'_>,
+) {
+    match (held.cases, said.contains(rule)) {
+        (true, false) => book.fault(rule, "it has no case in tests/conformance"),
+        (false, true) => book.fault(rule, "its cases in tests/conformance are not counted"),
+        (true, true) | (false, false) => {}
+    }
+    let mut holds = usize::from(held.cases && said.contains(rule));
+    for name in &held.acceptance {
+        if !acceptance.contains_key(name) {
+            book.fault(rule, format!("there is no acceptance case {name}"));
+        }
+        holds += usize::from(tested.contains(name.as_str()));
+    }
+    holds += book.count(rule, &held.tests);
+    holds += book.count_compile_fails(rule, &held.compile_fail);
+    if holds == 0 {
+        book.fault(rule, "nothing holds it");
+    }
+}
+
+/// The acceptance cases that have tests.
+fn acceptance_violations<'a>(acceptance: &'a Acceptance, book: &mut Book<'_>) -> BTreeSet<&'a str> {
+    let known: BTreeSet<String> = (1..=ACCEPTANCE_CASES).map(|number| format!("A{number}")).collect();
+    for name in known.iter().filter(|name| !acceptance.contains_key(*name)) {
+        book.fault(name, "nothing is said about it");
+    }
+    let mut tested = BTreeSet::new();
+    for (name, case) in acceptance {
+        if !known.contains(name) {
+            book.fault(name, "there is no such acceptance case");
+        }
+        if case.says.trim().is_empty() {
+            book.fault(name, "it does not say what it is about");
+        }
+        for (awaited, part) in &case.not_yet {
+            if !AWAITED.contains(&awaited.as_str()) {
+                book.fault(name, format!("{awaited} is nothing that can be waited for: {}", AWAITED.join(", ")));
+            }
+            if part.trim().is_empty() {
+                book.fault(name, format!("it does not say what of it waits for {awaited}"));
+            }
+        }
+        if book.count(name, &case.tests) > 0 {
+            tested.insert(name.as_str());
+        } else if case.not_yet.is_empty() {
+            book.fault(name, "it has no test, and waits for nothing");
+        }
+    }
+    tested
+}
+
+/// The rules that the suite has cases of.
+fn suite_violations<'a>(evidence: &'a Evidence, book: &mut Book<'_>) -> BTreeSet<&'a str> {
+    let known: BTreeSet<String> = rule_ids().into_iter().collect();
+    let mut said = BTreeSet::new();
+    for file in &evidence.suite {
+        for case in CASE.captures_iter(&file.text) {
+            let line = file.text[..case.get(0).map_or(0, |found| found.start())].lines().count() + 1;
+            let place = format!("{}:{line}", file.path);
+            match case.name("rule").map(|rule| rule.as_str()) {
+                Some(rule) if known.contains(rule) => {
+                    said.insert(rule);
+                }
+                Some(rule) => book.fault(&place, format!("there is no rule {rule}")),
+                None => book.fault(&place, "a case begins with its rule"),
+            }
+        }
+    }
+    said
+}
+
+/// What the specification's own table asks for and the rulebook does not name: `| LOOP-1 | .. | C A12 |`.
+pub fn unnamed(rulebook: &Rulebook, page: &str) -> Vec<Violation> {
+    let row = Regex::new(r"(?m)^\| (?P<rules>[A-Z]+-[0-9]+(?:, [A-Z]+-[0-9]+)*) \|.*\| (?P<held>[^|]*) \|$");
+    let row = row.expect("a fixed pattern");
+    let mut found = Vec::new();
+    for line in row.captures_iter(page) {
+        let text = |name| line.name(name).map_or("", |found| found.as_str());
+        for rule in text("rules").split(", ").filter(|rule| !rulebook.exempt.contains_key(*rule)) {
+            let mut missing = |what: &str| {
+                found.push(Violation { place: rule.to_owned(), fault: format!("the page holds it by {what}") });
+            };
+            let Some(held) = rulebook.rules.get(rule) else {
+                missing("something");
+                continue;
+            };
+            for word in text("held").split_whitespace() {
+                match word {
+                    "C" if !held.cases => missing("cases"),
+                    _ if word.starts_with('A') && !held.acceptance.iter().any(|name| name == word) => missing(word),
+                    _ => {}
+                }
+            }
+        }
+    }
+    found
+}
