@@ -151,6 +151,8 @@ pub(crate) struct Stretch {
     pub turns: Vec<TurnId>,
     /// Whether the entity branched off what lies before, and did not merely hang from it.
     pub forked: bool,
+    /// Where it was made, among all steps of the store.
+    pub made: u64,
 }
 
 /// The path to a turn, newest stretch first, with at most `most` turns; none if the turn is not there.
@@ -159,19 +161,21 @@ pub(crate) async fn path(link: &mut Link, turn: TurnId, most: usize) -> Result<O
     let mut left = most;
     let mut next = Some(turn);
     while let Some(turn) = next {
-        let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id FROM turns t \
-                   JOIN entities n ON n.entity_key = t.entity_key WHERE t.turn_id = ?1";
+        let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id, e.place FROM turns t \
+                   JOIN entities n ON n.entity_key = t.entity_key \
+                   LEFT JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq WHERE t.turn_id = ?1";
         let Some(mut row) = link.query(sql, values![turn]).await?.into_iter().next() else {
             return if stretches.is_empty() { Ok(None) } else { Err(astray(None, 0).into()) };
         };
         let (sequence, entity_key, origin) = (row.count()?, row.int()?, row.text()?);
         next = row.id_or_null()?;
+        let made = row.count_or_null()?.unwrap_or(0);
         let sql = "SELECT turn_id FROM turns WHERE entity_key = ?1 AND sequence <= ?2 ORDER BY sequence DESC LIMIT ?3";
         let rows = link.query(sql, values![entity_key, sequence, left as u64]).await?;
         let turns: Result<Vec<TurnId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
         let turns = turns?;
         left -= turns.len();
-        stretches.push(Stretch { entity_key, turns, forked: origin == "fork" });
+        stretches.push(Stretch { entity_key, turns, forked: origin == "fork", made });
         if left == 0 {
             break;
         }
@@ -285,6 +289,11 @@ async fn pruned<K: cantrip_canon::Kind>(
 
 fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<&Record, Error> {
     steps.get(&(run_key, place.0)).ok_or_else(|| astray(None, place.1))?.record(place.1)
+}
+
+/// Where a step lies among all steps of the store.
+fn place(stored: &Stored) -> u64 {
+    u64::try_from(stored.place).unwrap_or(0)
 }
 
 /// A value of this kind where the index names one of another.
@@ -402,6 +411,7 @@ impl Gathered {
                 leaf,
                 sequence: sequence.unwrap_or(from),
                 live_cast: None,
+                folds_before: place(&stored),
             };
             parts.insert(key, part);
         }
@@ -584,29 +594,36 @@ impl Gathered {
     /// The folds that hold for a path, oldest first: those of its entities, back to where the last one that was not
     /// forked began, after a turn of the path.
     pub(crate) async fn folds(&mut self, link: &mut Link, path: &[Stretch]) -> Result<Vec<FoldPart>, Fault> {
-        let mut lineage = Vec::new();
+        let mut lineage: BTreeMap<i64, u64> = BTreeMap::new();
         let mut turns: BTreeSet<TurnId> = BTreeSet::new();
+        // What an entity folded after another had branched off from it is no view of that one.
+        let mut until = u64::MAX;
         for stretch in path {
-            lineage.push(Value::from(stretch.entity_key));
+            lineage.insert(stretch.entity_key, until);
             turns.extend(&stretch.turns);
             if !stretch.forked {
                 break;
             }
+            until = until.min(stretch.made);
         }
         let sql = format!(
-            "SELECT f.fold_key, f.after_id, f.seq, {COLUMNS} FROM folds f \
+            "SELECT f.entity_key, f.after_id, f.seq, {COLUMNS} FROM folds f \
              JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
              WHERE f.entity_key IN ({}) ORDER BY f.fold_key",
             crate::dialect::LIST
         );
         let mut found = Vec::new();
-        for mut row in link.among(&sql, &[], lineage).await? {
-            let (key, after, seq) = (row.count()?, row.id()?, row.count()?);
+        for mut row in link.among(&sql, &[], lineage.keys().map(|key| Value::from(*key))).await? {
+            let (of, after, seq) = (row.int()?, row.id()?, row.count()?);
             if turns.contains(&after) {
                 let stored = Stored::read(&mut row)?;
+                let place = place(&stored);
+                if lineage.get(&of).is_none_or(|until| place >= *until) {
+                    continue;
+                }
                 let record = stored.record(seq)?;
                 match self.told(record)? {
-                    Told { at, event: Event::Fold(fold), .. } => found.push(FoldPart { fold, at, place: key }),
+                    Told { at, event: Event::Fold(fold), .. } => found.push(FoldPart { fold, at, place }),
                     Told { seq, .. } => return Err(another(record.run, seq).into()),
                 }
             }

@@ -75,6 +75,8 @@ pub struct EntityPart {
     pub sequence: u64,
     /// The cast that has neither ended nor been given up.
     pub live_cast: Option<CastId>,
+    /// The place of the first fold that was not there when it was made.
+    pub folds_before: u64,
 }
 
 /// A cast and how it ended.
@@ -115,7 +117,7 @@ pub struct TurnPart {
 pub struct FoldPart {
     pub fold: Fold,
     pub at: Timestamp,
-    /// Orders folds.
+    /// Orders folds, and tells which were there when an entity was made.
     pub place: u64,
 }
 
@@ -272,6 +274,7 @@ impl Projection {
             sequence: part.sequence,
             open: None,
             live_cast: part.live_cast,
+            folds_before: part.folds_before,
         };
         if self.entities.insert(id, node).is_none() {
             self.loom(part.loom_id).entities.push(id);
