@@ -7,8 +7,8 @@ use std::time::Duration;
 use cantrip_canon::{CastId, EntityId, LoomId, RunId};
 use cantrip_crystal::Crystal;
 use cantrip_loom::{
-    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, RunKind,
-    TruncationReason,
+    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, ParkReason, Parked,
+    RunKind, TruncationReason,
 };
 use cantrip_reply::{Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
@@ -19,9 +19,17 @@ use crate::driver::{Environs, Loaded, Log, Position, Rest, Run, Runtime, Seat, S
 use crate::machine::{Facts, Machine, Medium, Past, reply_of};
 use crate::recipe::Cantrip;
 
-/// Ends a cast from outside. Cheap to clone; all clones end the same casts.
+/// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
-pub struct Cancel(watch::Sender<bool>);
+pub struct Cancel(watch::Sender<Wish>);
+
+/// What someone outside wants of a cast; later ones outweigh earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    GoesOn,
+    Rests,
+    Ends,
+}
 
 impl Default for Cancel {
     fn default() -> Self {
@@ -31,17 +39,30 @@ impl Default for Cancel {
 
 impl Cancel {
     pub fn new() -> Self {
-        Self(watch::Sender::new(false))
+        Self(watch::Sender::new(Wish::GoesOn))
     }
 
     /// The cast and all its children end; what was done stays recorded.
     pub fn cancel(&self) {
-        self.0.send_replace(true);
+        self.0.send_replace(Wish::Ends);
     }
 
-    async fn cancelled(&self) {
+    /// The cast and all its children rest before they begin anything new: a gate or a program that runs is waited for,
+    /// a crystal that thinks is not. The run waits then, and [`Runtime::resume`] goes on with it. Cancelling still ends
+    /// it.
+    pub fn park(&self) {
+        self.0.send_if_modified(|wish| {
+            let news = *wish < Wish::Rests;
+            *wish = (*wish).max(Wish::Rests);
+            news
+        });
+    }
+
+    async fn wished(&self, least: Wish) -> Wish {
+        let mut wishes = self.0.subscribe();
+        let wish = wishes.wait_for(|wish| *wish >= least).await;
         // The sender lives in self, so waiting cannot fail.
-        let _ = self.0.subscribe().wait_for(|cancelled| *cancelled).await;
+        wish.map_or(Wish::Ends, |wish| *wish)
     }
 }
 
@@ -230,18 +251,29 @@ impl Episode {
         let limit = elapsed_left(timeout, worked);
         let mut seat = Seat::new(Arc::clone(&run), machine, environs, position, seed, context, limit);
         let halting = seat.halting.clone();
-        let cancelled = async {
-            cancel.cancelled().await;
+        let wished = async {
+            if cancel.wished(Wish::Rests).await == Wish::Rests {
+                halting.pause();
+                cancel.wished(Wish::Ends).await;
+            }
             halting.halt(TruncationReason::Cancelled);
             std::future::pending::<std::convert::Infallible>().await
         };
+        // What is wished is heard first: who ends a run before it goes on must not see it go on.
         let rest = tokio::select! { biased;
+            never = wished => match never {},
             rest = seat.drive() => rest?,
             lost = run.heartbeat() => return Err(lost),
-            never = cancelled => match never {},
         };
         match rest {
-            Rest::Waiting(waiting) => Ok(Rested::Waits(waiting)),
+            Rest::Waiting(waiting) => {
+                if let Waiting::Interrupted = waiting {
+                    let reason = ParkReason::Interrupted;
+                    let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms: None };
+                    run.append(vec![(run.runtime.now().wall, parked.into())], Vec::new()).await?;
+                }
+                Ok(Rested::Waits(waiting))
+            }
             Rest::Ended => {
                 facts.cantrip.crystal().ended(entity);
                 let rested = told(&seat, loom);
@@ -309,6 +341,7 @@ fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
             "state": "waiting", "reason": "crystal_unavailable",
             "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
         }),
+        Waiting::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
     };
     rb.success(codes::created("run", run.to_string()).data(data))
 }

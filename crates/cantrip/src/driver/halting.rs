@@ -15,6 +15,7 @@ use crate::machine::halt_of;
 #[derive(Debug, Clone)]
 pub(crate) struct Halting {
     said: watch::Sender<Option<TruncationReason>>,
+    paused: watch::Sender<bool>,
     stopper: Stopper,
     stop: Stop,
     wards: Arc<Wards>,
@@ -23,7 +24,8 @@ pub(crate) struct Halting {
 impl Halting {
     pub(crate) fn new(wards: &Wards) -> Self {
         let (stopper, stop) = Stopper::new();
-        Self { said: watch::Sender::new(None), stopper, stop, wards: Arc::new(wards.clone()) }
+        let (said, paused) = (watch::Sender::new(None), watch::Sender::new(false));
+        Self { said, paused, stopper, stop, wards: Arc::new(wards.clone()) }
     }
 
     pub(crate) fn halt(&self, reason: TruncationReason) {
@@ -35,6 +37,22 @@ impl Halting {
         if let Some(first) = self.said() {
             self.stopper.stop(halt_of(first, &self.wards));
         }
+    }
+
+    /// Asks the cast to rest before it begins anything new. What was begun is brought to its end.
+    pub(crate) fn pause(&self) {
+        self.paused.send_replace(true);
+    }
+
+    /// A cast that ends does not rest.
+    pub(crate) fn is_paused(&self) -> bool {
+        *self.paused.borrow() && self.said().is_none()
+    }
+
+    /// Returns when it is to rest.
+    pub(crate) async fn pausing(&self) {
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.paused.subscribe().wait_for(|paused| *paused).await;
     }
 
     pub(crate) fn said(&self) -> Option<TruncationReason> {
@@ -56,7 +74,7 @@ impl Halting {
         }
     }
 
-    /// Passes on what ends this cast: its deadline, and the end of its parent. Never returns.
+    /// Passes on what ends this cast: its deadline, and the end of its parent; and its parent's rest. Never returns.
     pub(crate) async fn watch_over(
         self,
         deadline: Option<Instant>,
@@ -69,14 +87,22 @@ impl Halting {
             }
         };
         let ended = async {
-            match parent {
+            match &parent {
                 Some(parent) => parent.halted().await,
                 None => pending().await,
             }
         };
+        let rests = async {
+            if let Some(parent) = &parent {
+                parent.pausing().await;
+                self.pause();
+            }
+            pending::<std::convert::Infallible>().await
+        };
         tokio::select! { biased;
             _ = ended => self.halt(TruncationReason::ParentTerminated),
             () = due => self.halt(TruncationReason::Timeout),
+            never = rests => match never {},
         }
         pending().await
     }

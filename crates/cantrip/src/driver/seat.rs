@@ -42,8 +42,12 @@ pub(crate) struct Seat {
 /// Why a seat stopped without an end.
 #[derive(Debug, Clone)]
 pub(crate) enum Waiting {
-    Approval { approval: String },
+    Approval {
+        approval: String,
+    },
     Crystal(Fault),
+    /// Someone asked it to rest.
+    Interrupted,
 }
 
 /// How a seat came to rest.
@@ -51,6 +55,19 @@ pub(crate) enum Waiting {
 pub(crate) enum Rest {
     Ended,
     Waiting(Waiting),
+}
+
+/// Keeps of these records only what tells of things past, and says whether more was there. A commit may hold both what
+/// was done and what is about to be; a cast that rests writes the first part, as if the second had not come to pass.
+fn nothing_new(events: &mut Vec<(cantrip_canon::Timestamp, Event)>) -> bool {
+    let new = events.iter().position(|(_, event)| matches!(event, Event::Attempt(_) | Event::Started(_)));
+    match new {
+        Some(at) => {
+            events.truncate(at);
+            true
+        }
+        None => false,
+    }
 }
 
 /// Where an entity stands in its tree.
@@ -136,15 +153,26 @@ impl Seat {
                 }
                 // Where no money is kept everything is free.
                 Effect::Reserve(calls) => Happened::Reserved(calls.iter().map(|_| None).collect()),
-                Effect::Append { events, bodies } => {
+                Effect::Append { mut events, bodies } => {
+                    let rests = self.halting.is_paused() && nothing_new(&mut events);
                     self.append(events, bodies).await?;
+                    if rests {
+                        return Ok(Rest::Waiting(Waiting::Interrupted));
+                    }
                     continue;
                 }
-                Effect::Ask(asked) => self.ask(asked).await,
-                Effect::Summarise(summary) => self.summarise(summary).await,
+                Effect::Ask(asked) => match self.ask(asked).await {
+                    Some(happened) => happened,
+                    None => return Ok(Rest::Waiting(Waiting::Interrupted)),
+                },
+                Effect::Summarise(summary) => match self.summarise(summary).await {
+                    Some(happened) => happened,
+                    None => return Ok(Rest::Waiting(Waiting::Interrupted)),
+                },
                 Effect::Sleep(delay) => {
                     tokio::select! { biased;
                         _ = self.halting.halted() => {}
+                        () = self.halting.pausing() => return Ok(Rest::Waiting(Waiting::Interrupted)),
                         () = tokio::time::sleep(delay) => {}
                     }
                     Happened::Slept
@@ -211,7 +239,8 @@ impl Seat {
         Ok(())
     }
 
-    async fn ask(&mut self, asked: Asked) -> Happened {
+    /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
+    async fn ask(&mut self, asked: Asked) -> Option<Happened> {
         let Asked { turn, call, tries, messages, output_tokens } = asked;
         let facts = Arc::clone(self.machine.facts());
         let cantrip = &facts.cantrip;
@@ -239,15 +268,16 @@ impl Seat {
         let heard = self.stage.sink(turn);
         let answered = tokio::select! { biased;
             answered = cantrip.crystal().ask(&request, &heard) => answered,
-            _ = self.halting.halted() => return Happened::Interrupted,
+            _ = self.halting.halted() => return Some(Happened::Interrupted),
+            () = self.halting.pausing() => return None,
         };
-        match answered {
+        Some(match answered {
             Ok(answer) => {
                 self.stage.answered(&answer.call_items);
                 Happened::Answered(answer)
             }
             Err(failure) => self.failed(failure, tries),
-        }
+        })
     }
 
     /// What follows a failed attempt, with the deadline at hand.
@@ -260,7 +290,7 @@ impl Seat {
     }
 
     /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
-    async fn summarise(&mut self, summary: Summary) -> Happened {
+    async fn summarise(&mut self, summary: Summary) -> Option<Happened> {
         let Summary { call, tries, messages, output_tokens } = summary;
         let facts = Arc::clone(self.machine.facts());
         let request = Request {
@@ -271,12 +301,13 @@ impl Seat {
         };
         let answered = tokio::select! { biased;
             answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
-            _ = self.halting.halted() => return Happened::Interrupted,
+            _ = self.halting.halted() => return Some(Happened::Interrupted),
+            () = self.halting.pausing() => return None,
         };
-        match answered {
+        Some(match answered {
             Ok(answer) => Happened::Answered(answer),
             Err(failure) => self.failed(failure, tries),
-        }
+        })
     }
 
     /// How the circle takes a program, for crystals that say one themselves.
