@@ -96,8 +96,13 @@ impl Runtime {
 
     /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
+        self.continue_with(cantrip, run, &Cancel::new()).await
+    }
+
+    /// The same, and `cancel` ends it.
+    pub async fn continue_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
         match self.continued(cantrip, run).await {
-            Ok((entity, intent, about)) => entity.again("continue", intent, about, Vec::new(), &Cancel::new()).await,
+            Ok((entity, intent, about)) => entity.again("continue", intent, about, Vec::new(), cancel).await,
             Err(unable) => self.refused("continue", unable.refusal()).await,
         }
     }

@@ -8,6 +8,7 @@ pub mod events;
 pub mod fold;
 mod fork;
 pub mod limits;
+mod lineage;
 pub mod list;
 mod live;
 mod machine;

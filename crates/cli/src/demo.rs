@@ -8,7 +8,7 @@ use cantrip_canon::json;
 use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, ReplyType, codes};
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
-use crate::present::{BOLD, DIM, Present, answer, colour};
+use crate::present::{BOLD, DIM, Present, answer, colour, program};
 use crate::stream::Playback;
 use crate::tour::tour;
 
@@ -166,15 +166,18 @@ fn end_of(text: &str, columns: usize) -> String {
     std::iter::once('…').chain(text.chars().skip(all + 1 - columns)).collect()
 }
 
+/// One leads to the next: a cast, another way from its end, an entity that lives on.
 fn next_steps(text: &mut String) {
-    // Someone who came by way of cargo stands in the repository and has no binary in the path yet.
-    let (cantrip, first) = if std::env::var_os("CARGO").is_some() {
-        ("cargo run -q --", "printf 'four\\nseven!!' | cargo run -q -- cast examples/counter.toml 'count the letters'")
+    let cantrip = program();
+    // Someone who came by way of cargo stands in the repository, where there is a spell.
+    let (first, spell) = if cantrip == "cantrip" {
+        ("cd \"$(mktemp -d)\" && cantrip new hello && cantrip cast hello.toml 'say hello'".to_owned(), "hello.toml")
     } else {
-        ("cantrip", "cd \"$(mktemp -d)\" && cantrip new hello && cantrip cast hello.toml 'say hello'")
+        let counter = "examples/counter.toml";
+        (format!("printf 'four\\nseven!!' | {cantrip} cast {counter} 'count the letters'"), counter)
     };
     let _ = writeln!(text, "{BOLD}Try it{BOLD:#}\n");
     let _ = writeln!(text, "  {first}");
-    let _ = writeln!(text, "  {cantrip} demo --events | {cantrip} stream - --gradient 0");
-    let _ = writeln!(text, "  {cantrip} codes budget_spent");
+    let _ = writeln!(text, "  {cantrip} loom fork @last 'do it again'");
+    let _ = writeln!(text, "  {cantrip} summon {spell}");
 }

@@ -13,6 +13,18 @@ cantrip_canon::limits! {
     LINE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// Faults of one file that are listed; further ones are counted.
     FAULTS_LISTED_MAX: usize = 100, "faults";
+    /// What may be typed or piped in as one intent, and as the answer to a question of an entity.
+    TYPED_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// Entries that are remembered of what was typed; the oldest are forgotten.
+    HISTORY_ENTRIES_MAX: usize = 1_000, "entries";
+    /// Turns of a loom that are held whole at once while its tree is drawn.
+    TREE_PAGE_TURNS: usize = 64, "turns";
+    /// Turns of a tree in an envelope, whose size is bounded; the text has them all.
+    TREE_TURNS_LISTED_MAX: usize = 1_000, "turns";
+    /// Texts of a comparison that fit into an envelope beside all else.
+    DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
+    /// What each text may have where all of them together do not fit.
+    DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
     /// A file of conformance cases.
     CASES_BYTES_MAX: usize = 8 << 20, "bytes";
     /// How long one conformance case may take; one that takes longer has failed.
@@ -21,6 +33,7 @@ cantrip_canon::limits! {
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
 }
 
+const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip_reply::limits::REPLY_BYTES_MAX / 2);
 const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
 
 /// The rooms and their bounds, in dependency order.

@@ -1,9 +1,12 @@
 //! `cantrip loom`: what was kept of every cast, to look at, check, judge and carry elsewhere.
 
 mod carry;
-mod draw;
-mod find;
+mod diff;
+pub(crate) mod draw;
+pub(crate) mod find;
+mod fork;
 mod read;
+mod replay;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -17,14 +20,15 @@ use cantrip_service::{Rewarding, Service};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::present::Present;
+use crate::present::{Present, say};
 use crate::store;
 
-/// Look at what casts left, check it, judge it, carry it elsewhere.
+/// Look at what casts left, go another way from there, check it, judge it, carry it elsewhere.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "An id may be shortened while it stays unique. @last, or none, is the latest cast's.\n\n\
                         Examples:\n  cantrip loom ls\n  cantrip loom tree\n  cantrip loom show @last\n  \
-                        cantrip loom thread ent_06cyf9\n  cantrip loom verify")]
+                        cantrip loom thread ent_06cyf9\n  cantrip loom fork @last 'and now?'\n  cantrip loom replay\n  \
+                        cantrip loom verify")]
 pub(crate) struct LoomCommand {
     #[command(subcommand)]
     what: What,
@@ -66,6 +70,10 @@ enum What {
         of: Option<String>,
     },
 
+    Fork(fork::Fork),
+    Replay(replay::Replay),
+    Diff(diff::Compare),
+
     /// Read everything again: every hash, the chain of every run, every body.
     #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store jsonl:DIR")]
     Verify,
@@ -96,42 +104,74 @@ enum What {
 /// What a command found: its reply, and the text for a person.
 type Told = (Guarded, String);
 
+/// What a command came to.
+enum Outcome {
+    Told(Told),
+    /// It has shown itself.
+    Done(ExitCode),
+}
+
+impl From<Told> for Outcome {
+    fn from(told: Told) -> Self {
+        Self::Told(told)
+    }
+}
+
+fn counted(count: impl TryInto<u64>, one: &str, several: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 impl LoomCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let (guarded, text) = match self.told(guard, present.json).await {
-            Ok(told) => told,
+        let (guarded, text) = match self.told(guard, present).await {
+            Ok(Outcome::Told(told)) => told,
+            Ok(Outcome::Done(status)) => return status,
             Err(refusal) => (refused(guard, refusal).await, String::new()),
         };
+        if !present.json && !guarded.reply.reply_type().is_success() && !text.is_empty() {
+            say(text.trim_end());
+        }
         present.reply(guarded, || text)
     }
 
-    async fn told(&self, guard: &Guard, json: bool) -> Result<Told, Refusal> {
+    async fn told(&self, guard: &Guard, present: Present) -> Result<Outcome, Refusal> {
+        let json = present.json;
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        if let What::Verify = self.what {
-            let folder = self.folder(&here)?;
-            return Ok(verified(guard, folder).await);
-        }
-        let loom = match self.what {
-            What::Ls | What::Tree { .. } | What::Show { .. } | What::Thread { .. } | What::Export(_) | What::Verify => {
-                self.to_read(&here)?
-            }
-            What::Reward { .. } | What::Import(_) => store::open(self.store.as_deref(), &here)?.loom,
+        let store = match self.what {
+            What::Ls
+            | What::Tree { .. }
+            | What::Show { .. }
+            | What::Thread { .. }
+            | What::Replay(_)
+            | What::Diff(_)
+            | What::Export(_) => store::open_to_read(self.store.as_deref(), &here)?,
+            What::Reward { .. } | What::Import(_) | What::Fork(_) => store::open(self.store.as_deref(), &here)?,
+            What::Verify => return Ok(verified(guard, self.folder(&here)?).await.into()),
         };
-        match &self.what {
-            What::Ls => seen(guard, json, "looms", read::looms(&loom, &here).await?, |looms| draw::looms(looms)).await,
+        let loom = store.loom.clone();
+        let told = match &self.what {
+            What::Ls => seen(guard, json, "looms", read::looms(&loom).await?, |looms| draw::looms(looms)).await?,
             What::Tree { of } => {
                 let tree = tree::read(&loom, of.as_deref()).await?;
-                seen(guard, json, "tree", tree, tree::Tree::draw).await
+                seen(guard, json, "tree", tree, tree::Tree::draw).await?
             }
             What::Show { turn } => {
                 let id = find::turn(&loom, turn.as_deref()).await?;
                 let turn = loom.turn(id).await.map_err(|error| store_refusal(&error))?;
-                seen(guard, json, &format!("turn {id}"), turn, draw::turn).await
+                seen(guard, json, &format!("turn {id}"), turn, draw::turn).await?
             }
             What::Thread { of } => {
                 let leaf = find::turn(&loom, of.as_deref()).await?;
                 let thread = loom.thread(leaf).await.map_err(|error| store_refusal(&error))?;
-                seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await
+                seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
+            }
+            What::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),
+            What::Replay(replay) => replay.told(&store, guard).await?,
+            What::Diff(compare) => {
+                let diff = compare.read(&loom).await?;
+                let diff = if json { diff.bounded() } else { diff };
+                seen(guard, json, "difference", diff, diff::Diff::draw).await?
             }
             What::Reward { turn, value, by, note } => {
                 let turn = find::turn(&loom, Some(turn)).await?;
@@ -139,19 +179,21 @@ impl LoomCommand {
                     .map_err(|fault| codes::config_invalid("--by", by.as_str(), fault.to_string()))?;
                 let rewarding = Rewarding { turn, reward: *value, by, note: note.clone() };
                 let guarded = service(loom, guard).reward(rewarding).await;
-                Ok((guarded, format!("{turn}  reward {value}\n")))
+                let told = if guarded.reply.reply_type().is_success() {
+                    format!("{turn}  reward {value}\n")
+                } else {
+                    String::new()
+                };
+                (guarded, told)
             }
             What::Export(export) => {
                 let of = find::loom(&loom, export.of()).await?;
-                export.told(&service(loom, guard), of, guard, json).await
+                export.told(&service(loom, guard), of, guard, json).await?
             }
-            What::Import(import) => import.told(&loom, guard).await,
-            What::Verify => Ok(verified(guard, self.folder(&here)?).await),
-        }
-    }
-
-    fn to_read(&self, here: &Path) -> Result<AnyLoom, Refusal> {
-        store::open_to_read(self.store.as_deref(), here)
+            What::Import(import) => import.told(&loom, guard).await?,
+            What::Verify => verified(guard, self.folder(&here)?).await,
+        };
+        Ok(Outcome::Told(told))
     }
 
     /// Where the records lie.

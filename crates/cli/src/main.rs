@@ -7,12 +7,20 @@ mod cast;
 mod codes;
 mod conformance;
 mod demo;
+mod dry_run;
+mod given;
+mod interrupt;
 mod limits;
 mod loom;
 mod new;
+mod origin;
+mod person;
 mod present;
+mod run;
+mod spells;
 mod store;
 mod stream;
+mod summon;
 mod tour;
 mod watch;
 
@@ -43,11 +51,14 @@ struct Cantrip {
 enum Command {
     Demo(demo::Demo),
     Cast(cast::Cast),
+    #[command(visible_alias = "invoke")]
+    Summon(summon::Summon),
     New(new::New),
     Stream(stream::Stream),
     Codes(codes::Codes),
     Limits(limits::Limits),
     Loom(loom::LoomCommand),
+    Run(run::RunCommand),
     Conformance(conformance::Conformance),
 }
 
@@ -58,7 +69,10 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("an executor without threads of its own needs nothing the system could refuse");
-    runtime.block_on(run(cantrip))
+    let status = runtime.block_on(run(cantrip));
+    // Whoever still waits for a line that nobody will type does not keep the process.
+    runtime.shutdown_background();
+    status
 }
 
 async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
@@ -67,6 +81,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
     match command {
         Command::Demo(demo) => demo.run(&guard, present).await,
         Command::Cast(cast) => cast.run(&guard, present).await,
+        Command::Summon(summon) => summon.run(&guard, present).await,
         Command::New(new) => {
             let guarded = guard.call(Call::surface("new"), |rb| async { new.reply(rb) }).await;
             present.reply(guarded, || new.draw())
@@ -81,6 +96,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             present.reply(guarded, || limits.draw())
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
+        Command::Run(run) => run.run(&guard, present).await,
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;
             present.reply(guarded, String::new)

@@ -7,6 +7,9 @@ use anstyle::{AnsiColor, Style};
 use cantrip_reply::{Envelope, Guarded, ReplyType};
 use serde_json::Value;
 
+/// Further issues of a file that are told; the envelope has them all.
+const ISSUES_SHOWN: usize = 20;
+
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const BOLD: Style = Style::new().bold();
 
@@ -23,10 +26,12 @@ pub(crate) const fn colour(of: ReplyType) -> Style {
 
 /// The columns a person has; none where the output goes to a file or a pipe, which wants whole lines.
 pub(crate) fn width() -> Option<usize> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
-    terminal_size::terminal_size().map(|(columns, _)| usize::from(columns.0))
+    terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| usize::from(columns.0))
+}
+
+/// The same of standard error.
+pub(crate) fn width_of_error() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stderr()).map(|(columns, _)| usize::from(columns.0))
 }
 
 /// How the caller wants to see the reply.
@@ -38,17 +43,22 @@ pub(crate) struct Present {
 impl Present {
     /// Shows the reply and gives its exit status. `draw` makes the text of a success.
     pub(crate) fn reply(self, guarded: Guarded, draw: impl FnOnce() -> String) -> ExitCode {
+        ExitCode::from(self.shown(guarded, || answer(&draw())))
+    }
+
+    /// Shows the reply and gives its exit status. `succeeded` shows a success.
+    pub(crate) fn shown(self, guarded: Guarded, succeeded: impl FnOnce()) -> u8 {
         let envelope = Envelope::of(guarded.reply, &guarded.meta);
         if self.json {
             answer(&format!("{}\n", envelope.to_json()));
         } else if envelope.reply_type() == ReplyType::Success {
-            answer(&draw());
+            succeeded();
         } else {
             let mut screen = anstream::stderr().lock();
             // Nobody is left to tell if even standard error is gone.
             let _ = write!(screen, "{}", refusal(&envelope));
         }
-        ExitCode::from(envelope.exit_status())
+        envelope.exit_status()
     }
 }
 
@@ -57,6 +67,15 @@ fn refusal(envelope: &Envelope) -> String {
     let style = colour(envelope.reply_type());
     let word = envelope.status();
     let mut text = format!("{style}{word}:{style:#} {}\n", envelope.message());
+    // The message tells the first thing that is wrong with a file; whoever mends it wants to know of all.
+    let others = envelope.data().get("issues").and_then(Value::as_array).into_iter().flatten().skip(1);
+    for issue in others.take(ISSUES_SHOWN) {
+        let told = |key: &str| issue.get(key).and_then(Value::as_str).map(harmless);
+        let line = issue.get("line").and_then(Value::as_u64).filter(|line| *line > 0);
+        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let key = told("key").filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
+        text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
+    }
     if let Some(Value::String(hint)) = envelope.data().get("hint") {
         text.push_str(&format!("{BOLD}hint:{BOLD:#} {hint}\n"));
     }
@@ -64,10 +83,47 @@ fn refusal(envelope: &Envelope) -> String {
     text
 }
 
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@=+,%".contains(char);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// How this binary is called: someone who came by way of cargo has it nowhere in the path yet.
+pub(crate) fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "cantrip" }
+}
+
+/// A line on standard error; who closed it does not want to know.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(anstream::stderr(), "{line}");
+}
+
+/// What was said must not steer the terminal it is shown on. Lines stay lines.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
+}
+
+/// Writes an entity's words to standard output: byte for byte into a pipe, without control characters to a terminal.
+pub(crate) fn answer_of_entity(words: &str) {
+    if io::stdout().is_terminal() {
+        return answer(&harmless(words));
+    }
+    let mut out = io::stdout().lock();
+    written(out.write_all(words.as_bytes()).and_then(|()| out.flush()));
+}
+
 /// Writes to standard output. A reader that went away wants no more, and that is no fault of ours.
 pub(crate) fn answer(text: &str) {
     let mut screen = anstream::stdout().lock();
-    if let Err(error) = screen.write_all(text.as_bytes()).and_then(|()| screen.flush())
+    written(screen.write_all(text.as_bytes()).and_then(|()| screen.flush()));
+}
+
+fn written(result: io::Result<()>) {
+    if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = writeln!(io::stderr(), "standard output cannot be written to: {error}");

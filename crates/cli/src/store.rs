@@ -11,26 +11,56 @@ use cantrip::loom::{AnyLoom, Jsonl, Memory};
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, codes};
 
+use crate::present::quoted;
+
 /// A loom that was opened, and how a person names it.
 pub(crate) struct Store {
     pub(crate) loom: AnyLoom,
     pub(crate) name: String,
+    /// Where this binary keeps what is not the loom's: which spell a cantrip came from, what was typed. Nowhere if
+    /// nothing outlives the process.
+    pub(crate) beside: Option<PathBuf>,
+    /// What the caller has to be told to name this store again; empty where it is found without.
+    pub(crate) again: String,
 }
 
 /// Opens the store of this URL, or the one that belongs to this folder, to cast in it.
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     match folder(url, here)? {
-        Some(folder) => jsonl(folder),
-        None => Ok(Store { loom: AnyLoom::new(Memory::new()), name: "memory:".to_owned() }),
+        Some(folder) => {
+            keep_out_of_version_control(&folder)
+                .map_err(|error| codes::io_failed("make", folder.display().to_string(), error.to_string()))?;
+            let loom = Jsonl::open(&folder).map_err(|error| store_refusal(&error))?;
+            Ok(on_disk(AnyLoom::new(loom), folder, url))
+        }
+        None => Ok(in_memory()),
     }
 }
 
 /// Opens the same store to look at it: also while someone casts in it, and nothing is made.
-pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<AnyLoom, Refusal> {
+pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     match folder(url, here)? {
-        Some(folder) => Ok(AnyLoom::new(Jsonl::open_to_read(folder).map_err(|error| store_refusal(&error))?)),
-        None => Ok(AnyLoom::new(Memory::new())),
+        Some(folder) => {
+            let loom = Jsonl::open_to_read(&folder).map_err(|error| store_refusal(&error))?;
+            Ok(on_disk(AnyLoom::new(loom), folder, url))
+        }
+        None => Ok(in_memory()),
     }
+}
+
+fn on_disk(loom: AnyLoom, folder: PathBuf, url: Option<&str>) -> Store {
+    let name = format!("jsonl:{}", folder.display());
+    let known = env::var("CANTRIP_STORE").ok();
+    let again = match url.filter(|url| Some(*url) != known.as_deref()) {
+        Some(url) => format!(" --store {}", quoted(url)),
+        None => String::new(),
+    };
+    Store { loom, name, beside: Some(folder), again }
+}
+
+fn in_memory() -> Store {
+    let loom = AnyLoom::new(Memory::new());
+    Store { loom, name: "memory:".to_owned(), beside: None, again: String::new() }
 }
 
 /// Where the store's records lie; nowhere if it is in memory.
@@ -45,14 +75,6 @@ pub(crate) fn folder(url: Option<&str>, here: &Path) -> Result<Option<PathBuf>, 
         Some(("jsonl", folder)) if !folder.is_empty() => Ok(Some(PathBuf::from(folder))),
         Some((_, _)) => Err(invalid("is none of memory: and jsonl:DIR")),
     }
-}
-
-fn jsonl(folder: PathBuf) -> Result<Store, Refusal> {
-    let name = format!("jsonl:{}", folder.display());
-    keep_out_of_version_control(&folder)
-        .map_err(|error| codes::io_failed("make", folder.display().to_string(), error.to_string()))?;
-    let loom = Jsonl::open(&folder).map_err(|error| store_refusal(&error))?;
-    Ok(Store { loom: AnyLoom::new(loom), name })
 }
 
 fn keep_out_of_version_control(folder: &Path) -> io::Result<()> {

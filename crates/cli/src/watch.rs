@@ -1,67 +1,262 @@
-//! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented.
+//! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented; or
+//! the upserts themselves, one a line.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use cantrip::CastReply;
-use cantrip::MachineClock;
-use cantrip::canon::Clock;
-use cantrip::loom::Ending;
+use cantrip::canon::{EntityId, RunId};
+use cantrip::events::{Channel, Watcher};
+use cantrip::loom::{Ending, Outcome};
 use cantrip::spell::Spell;
+use cantrip::stream::codes::STREAM_CLOSED;
 use cantrip::stream::{
-    Emission, Item, ItemId, Options, Origin, Processor, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId,
-    Upsert,
+    Emission, Item, ItemId, Options, Origin, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId, Upsert, Usage,
 };
-use cantrip_reply::ReplyType;
+use cantrip::{Cancel, CastReply, Runtime, Upserts};
+use cantrip_reply::{Guard, ReplyType};
 use tokio::sync::mpsc::Receiver;
 
-use crate::present::{BOLD, DIM, colour, cut, width};
+use crate::interrupt::heeding;
+use crate::present::{BOLD, DIM, colour, cut, harmless, program, say, width_of_error};
+use crate::store::Store;
 
 /// Lines of a program, an output or a text that are shown; the loom has them all.
 const LINES_SHOWN: usize = 12;
 
-/// Names what is about to run.
-pub(crate) fn begin(spell: &Spell, store: &str) {
-    say(&format!("{DIM}{} · {} · {} · {store}{DIM:#}", spell.name, spell.crystal, spell.medium));
+/// What is rendered for a program that printed nothing and has no value.
+const NO_OUTPUT: &str = "(no output)";
+
+/// How someone wants to see a cast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// On standard error, as a person reads it.
+    Drawn,
+    /// On standard output, as lines of JSON.
+    Upserts,
+    Nothing,
 }
 
-/// Says how it ended and where it is kept.
-pub(crate) fn end(cast: &CastReply, store: &str) {
-    let Some(outcome) = &cast.outcome else { return };
-    let ended = match &outcome.ending {
-        Ending::Terminated { .. } => "terminated",
-        Ending::Truncated { .. } => "truncated",
-    };
-    let usage = &outcome.usage;
-    let run = cast.run.map(|run| format!(" · {run}")).unwrap_or_default();
-    say(&format!(
-        "{DIM}{ended} after {} turns · {} tokens in, {} out · {store}{run}{DIM:#}",
-        outcome.turns, usage.prompt_tokens, usage.completion_tokens
-    ));
+impl Shows {
+    pub(crate) fn of(json: bool, jsonl: bool, quiet: bool) -> Self {
+        if jsonl {
+            Self::Upserts
+        } else if json || quiet {
+            Self::Nothing
+        } else {
+            Self::Drawn
+        }
+    }
+
+    pub(crate) fn is_drawn(self) -> bool {
+        self == Self::Drawn
+    }
 }
 
-/// Draws events until nobody sends any more.
-pub(crate) async fn follow(mut events: Receiver<StreamEvent>) {
-    let clock = MachineClock::new();
-    let mut processor = Processor::new(Options { announce_arguments: true, ..Options::default() });
-    let mut screen = Screen::default();
-    let mut emissions = Vec::new();
-    while let Some(event) = events.recv().await {
-        // A turn that meets a bound of the viewer goes on unseen; the cast does not notice.
-        let _ = processor.process(&event, clock.now(), &mut emissions);
-        for emission in emissions.drain(..) {
-            screen.draw(&emission);
+/// Whoever looks at one cast after the other of a house. A house is watched as long as it stands, so what it shows goes
+/// to the cast that runs.
+pub(crate) struct Viewer {
+    shows: Shows,
+    current: Switch,
+    screen: Screen,
+    began: Instant,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Switch(Arc<Mutex<Option<Channel>>>);
+
+impl Switch {
+    fn set(&self, to: Option<Channel>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
+
+impl Watcher for Switch {
+    fn see(&self, event: StreamEvent) {
+        if let Some(channel) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            channel.see(event);
         }
     }
 }
 
+impl Viewer {
+    pub(crate) fn new(shows: Shows) -> Self {
+        Self { shows, current: Switch::default(), screen: Screen::default(), began: Instant::now() }
+    }
+
+    /// A house with this store that is looked at.
+    pub(crate) fn house(&self, store: &Store, guard: &Guard) -> Runtime {
+        let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone());
+        match self.shows {
+            Shows::Drawn | Shows::Upserts => runtime.watched_by(self.current.clone()),
+            Shows::Nothing => runtime,
+        }
+    }
+
+    /// The next turn comes after this one of its thread.
+    pub(crate) fn counts_from(&mut self, sequence: u64) {
+        self.screen.turns.insert(None, sequence);
+    }
+
+    /// Names what is about to run.
+    pub(crate) fn begin(&self, spell: &Spell, store: &Store) {
+        if self.shows.is_drawn() {
+            let Spell { name, crystal, medium, .. } = spell;
+            say(&format!("{DIM}{name} · {crystal} · {medium} · {}{DIM:#}", store.name));
+        }
+    }
+
+    /// Shows a cast while it runs, and heeds Ctrl-C.
+    pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
+        let (channel, events) = Channel::new();
+        self.current.set(Some(channel));
+        self.screen.children.clear();
+        let following = match self.shows {
+            Shows::Drawn => Some(tokio::spawn(drawn(events, std::mem::take(&mut self.screen)))),
+            Shows::Upserts => Some(tokio::spawn(printed(events, std::mem::take(&mut self.screen)))),
+            Shows::Nothing => None,
+        };
+        self.began = Instant::now();
+        let reply = heeding(cancel, self.shows.is_drawn(), cast).await;
+        // Whoever follows comes to its end.
+        self.current.set(None);
+        if let Some(following) = following {
+            self.screen = following.await.unwrap_or_default();
+        }
+        reply
+    }
+
+    /// One line about how it ended.
+    pub(crate) fn ended(&self, end: &End) {
+        if self.shows.is_drawn() {
+            say(&format!("{DIM}{} · {:.1} s{DIM:#}", end.how, self.began.elapsed().as_secs_f64()));
+        }
+    }
+
+    /// The same, where it is kept, and what may be done with it. How a run that waits goes on is told in any case: who
+    /// missed it would believe it lost.
+    pub(crate) fn end(&self, end: &End, store: &Store) {
+        let kept = if store.beside.is_some() { " · " } else { "" };
+        if self.shows.is_drawn() {
+            let seconds = self.began.elapsed().as_secs_f64();
+            say(&format!(
+                "{DIM}{} · {seconds:.1} s{kept}{}{DIM:#}",
+                end.how,
+                store.beside.as_ref().map_or("", |_| &store.name)
+            ));
+        }
+        if store.beside.is_some() && (self.shows.is_drawn() || end.waits) {
+            for command in &end.commands {
+                say(&format!("  {command}"));
+            }
+        }
+    }
+}
+
+/// What is told about a cast when its answer was given.
+pub(crate) struct End {
+    how: String,
+    /// Whether the run can be gone on with.
+    pub(crate) waits: bool,
+    /// What to do with it, ready to be pasted.
+    commands: Vec<String>,
+}
+
+impl End {
+    pub(crate) fn of(reply: &CastReply, store: &Store) -> Self {
+        Self { how: how(reply), waits: waits(reply), commands: next_commands(reply, store) }
+    }
+}
+
+/// What to do with a cast that came to rest, ready to be pasted.
+fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
+    let (program, again) = (program(), &store.again);
+    let summon = |entity: EntityId| format!("{program} summon {entity}{again}");
+    let resume = |run: RunId| format!("{program} run resume {run}{again}");
+    match (&reply.outcome, reply.run) {
+        (Some(Outcome { leaf: Some(leaf), entity_id, .. }), _) => vec![
+            format!("{program} loom show {leaf}{again}"),
+            format!("{program} loom fork {leaf} 'and now?'{again}"),
+            summon(*entity_id),
+        ],
+        (Some(Outcome { leaf: None, entity_id, .. }), _) => vec![summon(*entity_id)],
+        (None, Some(run)) if waits(reply) => vec![resume(run)],
+        (None, _) => Vec::new(),
+    }
+}
+
+/// Whether the run can be gone on with.
+pub(crate) fn waits(reply: &CastReply) -> bool {
+    reply.outcome.is_none() && reply.reply().data().get("state").is_some_and(|state| state == "waiting")
+}
+
+/// How it ended, and what it took.
+fn how(reply: &CastReply) -> String {
+    let Some(outcome) = &reply.outcome else {
+        let reason = reply.reply().data().get("reason").and_then(|reason| reason.as_str());
+        return match reason.filter(|_| waits(reply)) {
+            Some(reason) => format!("waiting ({})", reason.replace('_', " ")),
+            None => "not cast".to_owned(),
+        };
+    };
+    let ended = match &outcome.ending {
+        Ending::Terminated { .. } => "terminated".to_owned(),
+        Ending::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
+    };
+    let turns = if outcome.turns == 1 { "turn" } else { "turns" };
+    format!(
+        "{ended} after {} {turns}{}",
+        outcome.turns,
+        tokens(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
+    )
+}
+
+/// Nothing is said about crystals that do not count.
+fn tokens(prompt: u64, completion: u64) -> String {
+    if prompt + completion == 0 { String::new() } else { format!(" · {prompt} tokens in, {completion} out") }
+}
+
+async fn drawn(events: Receiver<StreamEvent>, mut screen: Screen) -> Screen {
+    let options = Options { announce_arguments: true, ..Options::default() };
+    let mut upserts = Upserts::of(events, options);
+    while let Some(emission) = upserts.next().await {
+        screen.draw(&emission);
+    }
+    screen
+}
+
+/// One line each; who reads them puts the last one of an item in the place of those before.
+async fn printed(events: Receiver<StreamEvent>, screen: Screen) -> Screen {
+    let mut upserts = Upserts::of(events, Options::default());
+    while let Some(emission) = upserts.next().await {
+        let mut out = io::stdout().lock();
+        let line = serde_json::to_string(&emission).unwrap_or_default();
+        // A reader that went away wants no more; the cast goes on.
+        if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+            break;
+        }
+    }
+    screen
+}
+
 #[derive(Debug, Default)]
 struct Screen {
-    /// How deep each turn's entity stands.
-    depths: HashMap<TurnId, usize>,
+    /// The turns that are shown.
+    shown: HashMap<TurnId, Shown>,
     /// Calls that were shown before they were answered.
     asked: HashSet<ItemId>,
-    turns: usize,
+    /// How far each entity has come; the one that was cast has no name.
+    turns: HashMap<Option<Box<str>>, u64>,
+    /// Children, in the order in which they were met.
+    children: HashMap<Box<str>, usize>,
+}
+
+#[derive(Debug, Clone)]
+struct Shown {
+    depth: usize,
+    entity: Option<Box<str>>,
+    since: Instant,
 }
 
 impl Screen {
@@ -69,31 +264,53 @@ impl Screen {
         match emission {
             Emission::Turn(TurnEvent::Started { turn_id, model_id, child, .. }) => {
                 let depth = usize::try_from(child.depth.unwrap_or(0)).unwrap_or(0);
-                self.turns += 1;
-                self.say(depth, &format!("{BOLD}turn {}{BOLD:#} {DIM}{model_id}{DIM:#}", self.turns));
-                self.depths.insert(turn_id.clone(), depth);
+                let entity: Option<Box<str>> = child.entity_id.as_ref().map(|entity| entity.as_str().into());
+                let number = self.turns.entry(entity.clone()).or_default();
+                *number += 1;
+                let mut line = format!("{BOLD}turn {number}{BOLD:#} {DIM}{model_id}{DIM:#}");
+                if let Some(entity) = &entity {
+                    let all = self.children.len() + 1;
+                    let child = *self.children.entry(entity.clone()).or_insert(all);
+                    line = format!("{BOLD}child {child}, turn {number}{BOLD:#} {DIM}{model_id}{DIM:#}");
+                }
+                self.say(depth, &line);
+                self.shown.insert(turn_id.clone(), Shown { depth, entity, since: Instant::now() });
             }
-            Emission::Turn(TurnEvent::Complete { turn_id, .. }) => {
-                self.depths.remove(turn_id);
+            Emission::Turn(TurnEvent::Complete { turn_id, usage, continuations, .. }) => {
+                let Some(shown) = self.shown.remove(turn_id) else { return };
+                // A turn that delegates goes on as the next one.
+                let further = continuations.as_ref().map_or(0, |turns| turns.len() as u64);
+                *self.turns.entry(shown.entity.clone()).or_default() += further;
+                self.took(&shown, usage.as_ref());
             }
-            Emission::Turn(TurnEvent::Error { turn_id, error_code, error_message, .. }) => {
-                let style = colour(ReplyType::Failure);
-                let depth = self.depths.remove(turn_id).unwrap_or(0);
-                self.say(depth, &format!("  {style}{error_message}{style:#} {DIM}{error_code}{DIM:#}"));
+            Emission::Turn(TurnEvent::Error { turn_id, error_code, error_message, usage, .. }) => {
+                let Some(shown) = self.shown.remove(turn_id) else { return };
+                // A turn that was only interrupted is asked for again. What ends the cast itself is told by its reply.
+                if &**error_code != STREAM_CLOSED && shown.depth > 0 {
+                    let (style, message) = (colour(ReplyType::Failure), harmless(error_message));
+                    self.say(shown.depth, &format!("  {style}{message}{style:#} {DIM}{error_code}{DIM:#}"));
+                }
+                self.took(&shown, usage.as_ref());
             }
             Emission::Upsert(upsert) => {
-                let depth = self.depths.get(&upsert.turn_id).copied().unwrap_or(0);
+                let depth = self.shown.get(&upsert.turn_id).map_or(0, |shown| shown.depth);
                 self.upsert(depth, upsert);
             }
         }
     }
 
+    /// What a turn took, if that is worth a line.
+    fn took(&self, shown: &Shown, usage: Option<&Usage>) {
+        let tokens = usage.map_or_else(String::new, |usage| tokens(usage.input_tokens, usage.output_tokens));
+        let seconds = shown.since.elapsed().as_secs_f64();
+        if seconds >= 0.1 || !tokens.is_empty() {
+            self.say(shown.depth, &format!("  {DIM}{seconds:.1} s{tokens}{DIM:#}"));
+        }
+    }
+
     /// Texts are shown when they are whole, a call when its arguments are known and again when it is answered.
     fn upsert(&mut self, depth: usize, Upsert { status, item, item_id, .. }: &Upsert) {
-        let whole = match status {
-            Status::Create | Status::Update => false,
-            Status::Complete { .. } | Status::Error { .. } => true,
-        };
+        let whole = status.is_final();
         // The answer goes to standard output.
         let is_answer = item_id.as_str().ends_with("/answer");
         match item {
@@ -127,17 +344,23 @@ impl Screen {
     fn output(&self, depth: usize, call: &ToolCall) {
         let Some(output) = &call.output else { return };
         if let Some(reply) = &output.reply {
-            let style = colour(reply_type(reply.kind));
-            self.say(depth, &format!("  {style}<{style:#} {DIM}{}{DIM:#}", reply.code));
+            let kind = reply_type(reply.kind);
+            let style = colour(kind);
+            let word = kind.word().to_lowercase();
+            self.say(depth, &format!("  < {style}{word}{style:#} {DIM}{}{DIM:#}", reply.code));
         }
-        self.text(depth, "    ", &output.text.to_string());
+        let text = output.text.to_string();
+        // A program that gave nothing back has shown what it did.
+        if text != NO_OUTPUT {
+            self.text(depth, "    ", &text);
+        }
     }
 
     fn text(&self, depth: usize, before: &str, text: &str) {
         let lines: Vec<&str> = text.lines().collect();
-        let columns = width().unwrap_or(160).saturating_sub(before.len() + 2 * depth);
+        let columns = width_of_error().unwrap_or(160).saturating_sub(before.len() + 2 * depth);
         for line in lines.iter().take(LINES_SHOWN) {
-            self.say(depth, &format!("{before}{}", cut(line, columns)));
+            self.say(depth, &format!("{before}{}", cut(&harmless(line), columns)));
         }
         if lines.len() > LINES_SHOWN {
             self.say(depth, &format!("{DIM}{before}({} more lines){DIM:#}", lines.len() - LINES_SHOWN));
@@ -156,9 +379,4 @@ const fn reply_type(kind: ReplyKind) -> ReplyType {
         ReplyKind::Denied => ReplyType::Denied,
         ReplyKind::Failure => ReplyType::Failure,
     }
-}
-
-/// A line on standard error; who closed it does not want to know.
-fn say(line: &str) {
-    let _ = writeln!(anstream::stderr(), "{line}");
 }

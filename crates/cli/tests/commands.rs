@@ -274,19 +274,46 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     assert!(!shown.contains("divide"), "what a panic says belongs in the log:\n{shown}");
 }
 
-#[test]
-fn the_commands_that_the_demo_ends_with_work_as_pasted() {
-    let shown = stdout(&cantrip(&["demo"]));
+/// The commands that the demo ends with, pasted one after the other into one shell that stands here.
+fn pasted(shown: &str, here: &Path, calls: &str) -> Output {
     let (_, commands) = shown.split_once("Try it").expect("a last part");
     let commands: Vec<_> = commands.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    assert_eq!(commands.len(), 3);
-    let folder = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder");
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
-    for command in commands {
-        let script = format!("set -o pipefail; {command}");
-        let output = Command::new("bash").args(["-c", &script]).env("PATH", &path).output().expect("bash runs");
-        assert!(output.status.success() && !output.stdout.is_empty(), "{command}: {output:?}");
-    }
+    let [cast, fork, summon] = commands.as_slice() else { panic!("three commands: {commands:?}") };
+    let cast = if cast.contains('|') { (*cast).to_owned() } else { format!("{cast} < /dev/null") };
+    let script = format!("set -eo pipefail; {cast}; {fork} < /dev/null; {summon}").replace(calls, "cantrip");
+    let binary = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a PATH"));
+    let home = tempfile::tempdir().expect("a folder");
+    let mut child = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(here)
+        .env("PATH", path)
+        .env("HOME", home.path())
+        .env("CANTRIP_STORE", format!("jsonl:{}", home.path().join("kept").display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("bash runs");
+    child.stdin.take().expect("a pipe").write_all(b"once more\n").expect("the last command reads");
+    child.wait_with_output().expect("bash ends")
+}
+
+#[test]
+fn the_commands_that_the_demo_ends_with_work_as_pasted() {
+    let home = tempfile::tempdir().expect("a folder");
+    let output = pasted(&stdout(&cantrip(&["demo"])), home.path(), "cantrip");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(stdout(&output).matches("hello from hello\n").count(), 3, "{output:?}");
+}
+
+#[test]
+fn so_do_those_for_someone_who_came_by_way_of_cargo() {
+    let shown = Command::new(env!("CARGO_BIN_EXE_cantrip")).arg("demo").env("CARGO", "cargo").output();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the root of the repository");
+    let output = pasted(&stdout(&shown.expect("the binary runs")), root, "cargo run -q --");
+    // A new entity of this spell was given nothing to count.
+    assert!(stdout(&output).starts_with("11\n11\n"), "{output:?}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn a_thread_is_told_from_its_root_to_the_turn_that_names_it() {
     assert_eq!(thread["state"], "terminated");
     let text = folder.text(&["thread"]);
     let (first, second) = (text.find("\n1. turn_").expect("turn 1"), text.find("\n2. turn_").expect("turn 2"));
-    assert!(first < second && text.contains("  terminated  2 turns  ent_"), "{text}");
+    assert!(first < second && text.contains("  terminated  2 turns\n  ent_"), "{text}");
     let shorter = folder.seen(&["thread", id(&thread["turns"][0]["id"])]);
     assert_eq!(shorter["turns"].as_array().map(Vec::len), Some(1));
 }

@@ -43,7 +43,7 @@ impl Crystal for Programmed {
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
         if request.utterances > 0 {
-            return Err(Failure::rejected(&self.name, "script exhausted"));
+            return Err(Failure::rejected(&self.name, "script exhausted: a program is said once; let it call done"));
         }
         let mut said = Assembler::new(&self.name, request, heard);
         match say(&mut said, &self.code, &request.program) {

@@ -188,7 +188,10 @@ impl Crystal for Scripted {
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
         let Some(response) = self.draw(request).await else {
-            return Err(Failure::rejected(&self.0.name, "script exhausted"));
+            let said = self.0.script.responses.len();
+            let responses = if said == 1 { "response is" } else { "responses are" };
+            let detail = format!("script exhausted: its {said} {responses} said; add one for this request");
+            return Err(Failure::rejected(&self.0.name, detail.as_str()));
         };
         let mut said = Assembler::new(&self.0.name, request, heard);
         let ending = self.ending(response);

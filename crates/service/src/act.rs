@@ -126,8 +126,8 @@ impl Service {
     }
 
     /// Goes on with a run that was cut off, under its own intent.
-    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
-        self.runtime().continue_run(cantrip, run).await
+    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
+        self.runtime().continue_with(cantrip, run, cancel).await
     }
 
     /// Branches off behind a turn.

@@ -228,7 +228,13 @@ impl Spell {
 /// A file's text, bounded; what went wrong is told without the host's path.
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     use std::io::Read;
-    let cannot = |error: std::io::Error| format!("it cannot be read: {}", error.kind());
+    let cannot = |error: std::io::Error| {
+        // The system calls a missing file an entity, which is another thing here.
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return "there is no such file; write it, or name another one".to_owned();
+        }
+        format!("it cannot be read: {}", error.kind())
+    };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(cannot)?;
     file.take(SPELL_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(cannot)?;

@@ -71,7 +71,9 @@ impl fmt::Display for WardFault {
             WardRule::NotATable => write!(f, "ward {ward} is not a table of its settings"),
             WardRule::NotANumber => write!(f, "ward {ward} is not a whole number"),
             WardRule::Negative => write!(f, "ward {ward} is negative"),
-            WardRule::TooSmall => write!(f, "ward {ward} is too small"),
+            WardRule::TooSmall => {
+                write!(f, "ward {ward} is too small: nothing can be done under it; write a larger number")
+            }
             WardRule::NotADuration => write!(f, "ward {ward} is not a duration such as 90s, 5m or 250ms"),
             WardRule::NotASize => write!(f, "ward {ward} is not a size such as 4096, 512KiB or 64MiB"),
             WardRule::NotMoney => write!(f, "ward {ward} is not an amount such as 0.50 USD"),

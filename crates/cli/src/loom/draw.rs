@@ -6,6 +6,7 @@ use cantrip::loom::{Closing, EndedBy, GateRecord, Output, Settlement, Thread, Th
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
+use super::counted;
 use super::read::LoomRow;
 use crate::present::{BOLD, DIM, colour, cut, width};
 
@@ -40,7 +41,7 @@ pub(super) fn verified(shown: &str, found: &Verified) -> String {
 }
 
 /// One turn, whole.
-pub(super) fn turn(turn: &Turn) -> String {
+pub(crate) fn turn(turn: &Turn) -> String {
     let mut text = head(turn);
     let _ = writeln!(text, "  {DIM}entity {}  cast {}{DIM:#}", turn.entity_id, turn.cast_id);
     if let Some(parent) = turn.parent_id {
@@ -67,7 +68,7 @@ pub(super) fn turn(turn: &Turn) -> String {
 }
 
 /// A thread, turn by turn.
-pub(super) fn thread(thread: &Thread) -> String {
+pub(crate) fn thread(thread: &Thread) -> String {
     let state = match thread.state {
         ThreadState::Active => "active",
         ThreadState::Terminated => "terminated",
@@ -75,7 +76,7 @@ pub(super) fn thread(thread: &Thread) -> String {
     };
     let entity = &thread.entity.entity;
     let mut text = format!(
-        "{BOLD}thread {}{BOLD:#}  {state}  {}  {DIM}{} · {}{DIM:#}\n",
+        "{BOLD}thread {}{BOLD:#}  {state}  {}\n  {DIM}{} · {}{DIM:#}\n",
         thread.leaf,
         turns(thread.turns.len()),
         entity.entity_id,
@@ -199,11 +200,6 @@ pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-fn turns(count: usize) -> String {
+fn turns(count: impl TryInto<u64>) -> String {
     counted(count, "turn", "turns")
-}
-
-fn counted(count: impl TryInto<u64>, one: &str, several: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    format!("{count} {}", if count == 1 { one } else { several })
 }

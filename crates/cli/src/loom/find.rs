@@ -1,6 +1,6 @@
 //! What does an id, the beginning of one, `@last` or nothing stand for?
 
-use cantrip::canon::{EntityId, LoomId, TurnId};
+use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::{AnyLoom, Error, Loom, Named, Page, RunView};
 use cantrip::{loom_named, store_refusal};
 use cantrip_reply::{Refusal, codes};
@@ -35,6 +35,49 @@ pub(super) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, 
     }
 }
 
+/// Whether someone who writes this means something that is in a loom: an id, the beginning of one, or the latest.
+pub(crate) fn looks_like_one(asked: &str) -> bool {
+    const KINDS: [&str; 4] = ["ent_", "run_", "cast_", "turn_"];
+    asked == LAST || KINDS.iter().any(|kind| asked.starts_with(kind))
+}
+
+/// The entity that is meant; a cast, run or turn stands for its own.
+pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<EntityId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else {
+        return latest(loom).await?.entity_id.ok_or_else(|| nothing("entity", LAST));
+    };
+    owner(loom, named(loom, asked).await?, asked).await
+}
+
+/// The run that is meant; an entity or a cast stands for its last.
+pub(crate) async fn run(loom: &AnyLoom, asked: Option<&str>) -> Result<RunId, Refusal> {
+    let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(latest(loom).await?.run_id) };
+    let cast = match named(loom, asked).await? {
+        Named::Run(run) => return Ok(run),
+        Named::Cast(cast) => Some(cast),
+        Named::Turn(turn) => Some(loom.turn(turn).await.map_err(stored)?.cast_id),
+        Named::Entity(entity) => loom.entity(entity).await.map_err(stored)?.casts.last().copied(),
+        Named::Loom(_) | Named::Fold(_) => None,
+    };
+    match cast {
+        Some(cast) => Ok(loom.cast(cast).await.map_err(stored)?.run_id),
+        None => Err(nothing("run", asked)),
+    }
+}
+
+async fn owner(loom: &AnyLoom, named: Named, asked: &str) -> Result<EntityId, Refusal> {
+    match named {
+        Named::Entity(entity) => Ok(entity),
+        Named::Turn(turn) => Ok(loom.turn(turn).await.map_err(stored)?.entity_id),
+        Named::Cast(cast) => Ok(loom.cast(cast).await.map_err(stored)?.cast.entity_id),
+        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
+            Some(entity) => Ok(entity),
+            None => Err(nothing("entity", asked)),
+        },
+        Named::Loom(_) | Named::Fold(_) => Err(nothing("entity", asked)),
+    }
+}
+
 /// What a tree is drawn of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
@@ -51,14 +94,9 @@ pub(super) async fn part(loom: &AnyLoom, asked: Option<&str>) -> Result<Part, Re
     }
     let entity = match named(loom, asked).await? {
         Named::Loom(found) => return Ok(Part::Loom(found)),
-        Named::Entity(entity) => entity,
-        Named::Turn(turn) => loom.turn(turn).await.map_err(stored)?.entity_id,
-        Named::Cast(cast) => loom.cast(cast).await.map_err(stored)?.cast.entity_id,
-        Named::Run(run) => match loom.run(run).await.map_err(stored)?.entity_id {
-            Some(entity) => entity,
-            None => return Err(nothing("entity", asked)),
-        },
-        Named::Fold(_) => return Err(nothing("entity", asked)),
+        other @ (Named::Entity(_) | Named::Turn(_) | Named::Cast(_) | Named::Run(_) | Named::Fold(_)) => {
+            owner(loom, other, asked).await?
+        }
     };
     Ok(Part::Entity(loom.entity(entity).await.map_err(stored)?.loom_id, entity))
 }

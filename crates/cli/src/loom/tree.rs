@@ -1,18 +1,21 @@
 //! The tree of a loom: turns below their parents, whoever branched off them indented.
+//!
+//! A turn may hold a megabyte, and a loom a hundred thousand of them; a line of the tree is short. So turns are read a
+//! few at a time, and only what their lines say is kept.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use cantrip::canon::{EntityId, LoomId, TurnId};
-use cantrip::loom::{AnyLoom, EntityView, Origin, Settlement, Turn};
+use cantrip::loom::{AnyLoom, EntityView, Error, Loom, Origin, Page, ReplyMark, Settlement, Turn};
 use cantrip::store_refusal;
 use cantrip_reply::Refusal;
 use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::draw::{one_line, state};
 use super::find::{self, Part};
-use super::read;
+use crate::limits::{TREE_PAGE_TURNS, TREE_TURNS_LISTED_MAX};
 use crate::present::{BOLD, DIM, colour, cut, width};
 
 /// Columns of an intent or an utterance where nobody's terminal says how many there are.
@@ -23,68 +26,167 @@ const DEPTH_SHOWN: usize = 24;
 /// A part of a loom, its turns in the order of the drawing.
 pub(super) struct Tree {
     loom: LoomId,
-    entities: HashMap<EntityId, EntityView>,
-    turns: Vec<(usize, Turn)>,
+    origins: HashMap<EntityId, Origin>,
+    turns: Vec<(usize, Line)>,
     /// Entities that have closed no turn, by the turn they branched off.
     unturned: HashMap<Option<TurnId>, Vec<EntityId>>,
 }
 
+/// What is kept of a turn.
+struct Line {
+    id: TurnId,
+    parent: Option<TurnId>,
+    entity: EntityId,
+    sequence: u64,
+    intent: Option<String>,
+    /// Each gate that was called, and its reply unless the call was delegated.
+    gates: Vec<(String, Option<ReplyMark>)>,
+    state: String,
+    terminated: bool,
+    truncated: bool,
+    sealed: bool,
+    reward: Option<f64>,
+}
+
+impl Line {
+    fn of(turn: &Turn) -> Self {
+        let gates = turn.gate_calls.iter().map(|record| {
+            let reply = match &record.settlement {
+                Settlement::Delegated => None,
+                Settlement::Settled(settled) => Some(settled.reply.clone()),
+            };
+            (one_line(&record.gate), reply)
+        });
+        Self {
+            id: turn.id,
+            parent: turn.parent_id,
+            entity: turn.entity_id,
+            sequence: turn.sequence,
+            intent: turn.intent.as_ref().map(|intent| cut(&one_line(&intent.text()), COLUMNS)),
+            gates: gates.collect(),
+            state: state(turn),
+            terminated: turn.terminated(),
+            truncated: turn.truncated(),
+            sealed: turn.sealed(),
+            reward: turn.reward,
+        }
+    }
+}
+
 pub(super) async fn read(loom: &AnyLoom, asked: Option<&str>) -> Result<Tree, Refusal> {
-    let part = find::part(loom, asked).await?;
-    let (of, only) = match part {
+    let stored = |error| store_refusal(&error);
+    let (of, only) = match find::part(loom, asked).await? {
         Part::Loom(of) => (of, None),
         Part::Entity(of, entity) => (of, Some(entity)),
     };
-    let entities = read::entities(loom, of).await.map_err(|error| store_refusal(&error))?;
-    let turns = read::turns(loom, of).await.map_err(|error| store_refusal(&error))?;
-    let unturned = unturned(&entities, &turns, only);
-    let entities = entities.into_iter().map(|entity| (entity.entity.entity_id, entity)).collect();
-    Ok(Tree { loom: of, entities, turns: ordered(turns, only), unturned })
+    let lines = match only {
+        None => listed(loom, of).await.map_err(stored)?,
+        Some(entity) => grown(loom, entity).await.map_err(stored)?,
+    };
+    let (origins, unturned) = entities(loom, of, &lines, only).await.map_err(stored)?;
+    Ok(Tree { loom: of, origins, turns: ordered(lines, only), unturned })
 }
 
-fn unturned(entities: &[EntityView], turns: &[Turn], only: Option<EntityId>) -> HashMap<Option<TurnId>, Vec<EntityId>> {
-    let turned: HashSet<EntityId> = turns.iter().map(|turn| turn.entity_id).collect();
-    let mut found: HashMap<Option<TurnId>, Vec<EntityId>> = HashMap::new();
-    for EntityView { entity, .. } in entities.iter().filter(|view| !turned.contains(&view.entity.entity_id)) {
-        let parent = match (only, &entity.origin) {
-            (Some(only), _) if only == entity.entity_id => None,
-            (_, Origin::Child { parent, .. }) => Some(*parent),
-            (_, Origin::Fork(fork)) => Some(fork.turn),
-            (None, Origin::Root) => None,
-            (Some(_), Origin::Root) => continue,
-        };
-        found.entry(parent).or_default().push(entity.entity_id);
+/// Every turn of a loom.
+async fn listed(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
+    let mut page = Page { after: None, most: TREE_PAGE_TURNS };
+    let mut lines = Vec::new();
+    loop {
+        let listed = loom.turns(of, page).await?;
+        lines.extend(listed.items.iter().map(Line::of));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(lines),
+        }
     }
-    found
+}
+
+/// The turns of an entity and all that grew from them, without a look at the rest of its loom.
+async fn grown(loom: &AnyLoom, entity: EntityId) -> Result<Vec<Line>, Error> {
+    let Some(leaf) = loom.entity(entity).await?.leaf else { return Ok(Vec::new()) };
+    let mut first = leaf;
+    while let Some(parent) = loom.turn(first).await?.parent_id {
+        if loom.turn(parent).await?.entity_id != entity {
+            break;
+        }
+        first = parent;
+    }
+    let (mut lines, mut next) = (Vec::new(), vec![first]);
+    while let Some(id) = next.pop() {
+        lines.push(Line::of(&loom.turn(id).await?));
+        next.extend(loom.children(id).await?.into_iter().rev());
+    }
+    Ok(lines)
+}
+
+type Unturned = HashMap<Option<TurnId>, Vec<EntityId>>;
+
+/// How each entity came to be, and where those stand that have closed no turn.
+async fn entities(
+    loom: &AnyLoom,
+    of: LoomId,
+    lines: &[Line],
+    only: Option<EntityId>,
+) -> Result<(HashMap<EntityId, Origin>, Unturned), Error> {
+    let turned: HashSet<EntityId> = lines.iter().map(|line| line.entity).collect();
+    let shown: HashSet<TurnId> = lines.iter().map(|line| line.id).collect();
+    let (mut origins, mut unturned) = (HashMap::new(), Unturned::new());
+    let mut page = Page::FIRST;
+    loop {
+        let listed = loom.entities(of, page).await?;
+        for EntityView { entity, leaf, .. } in listed.items {
+            let id = entity.entity_id;
+            let parent = match &entity.origin {
+                Origin::Child { parent, .. } => Some(*parent),
+                Origin::Fork(fork) => Some(fork.turn),
+                Origin::Root => None,
+            };
+            let here = match only {
+                None => true,
+                Some(only) => only == id || parent.is_some_and(|parent| shown.contains(&parent)),
+            };
+            if leaf.is_none() && here {
+                let parent = parent.filter(|_| only != Some(id));
+                unturned.entry(parent).or_default().push(id);
+            }
+            if turned.contains(&id) || leaf.is_none() && here {
+                origins.insert(id, entity.origin);
+            }
+        }
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok((origins, unturned)),
+        }
+    }
 }
 
 /// Turns with their depths, those that branch off before the one that goes on. Without recursion: a fork of a fork of a
 /// fork is as deep as someone likes.
-fn ordered(turns: Vec<Turn>, only: Option<EntityId>) -> Vec<(usize, Turn)> {
-    let known: HashMap<TurnId, EntityId> = turns.iter().map(|turn| (turn.id, turn.entity_id)).collect();
-    let mut below: HashMap<TurnId, Vec<Turn>> = HashMap::new();
+fn ordered(lines: Vec<Line>, only: Option<EntityId>) -> Vec<(usize, Line)> {
+    let known: HashMap<TurnId, EntityId> = lines.iter().map(|line| (line.id, line.entity)).collect();
+    let mut below: HashMap<TurnId, Vec<Line>> = HashMap::new();
     let mut stack = Vec::new();
-    for turn in turns {
-        let parent = turn.parent_id.and_then(|parent| known.get(&parent).map(|entity| (parent, *entity)));
+    for line in lines {
+        let parent = line.parent.and_then(|parent| known.get(&parent).map(|entity| (parent, *entity)));
         let begins = match (only, parent) {
             (None, parent) => parent.is_none(),
-            (Some(only), Some((_, entity))) => turn.entity_id == only && entity != only,
-            (Some(only), None) => turn.entity_id == only,
+            (Some(only), Some((_, entity))) => line.entity == only && entity != only,
+            (Some(only), None) => line.entity == only,
         };
         match parent {
-            _ if begins => stack.push((0, turn)),
-            Some((parent, _)) => below.entry(parent).or_default().push(turn),
+            _ if begins => stack.push((0, line)),
+            Some((parent, _)) => below.entry(parent).or_default().push(line),
             None => {}
         }
     }
     stack.reverse();
     let mut ordered = Vec::new();
-    while let Some((depth, turn)) = stack.pop() {
-        let next = below.remove(&turn.id).unwrap_or_default();
-        let (on, off): (Vec<Turn>, Vec<Turn>) = next.into_iter().partition(|next| next.entity_id == turn.entity_id);
+    while let Some((depth, line)) = stack.pop() {
+        let next = below.remove(&line.id).unwrap_or_default();
+        let (on, off): (Vec<Line>, Vec<Line>) = next.into_iter().partition(|next| next.entity == line.entity);
         stack.extend(on.into_iter().rev().map(|next| (depth, next)));
         stack.extend(off.into_iter().rev().map(|next| (depth + 1, next)));
-        ordered.push((depth, turn));
+        ordered.push((depth, line));
     }
     ordered
 }
@@ -94,18 +196,18 @@ impl Tree {
         let mut text = format!("{BOLD}{}{BOLD:#}\n", self.loom);
         let mut met = HashSet::new();
         let columns = width().unwrap_or(COLUMNS);
-        for (depth, turn) in &self.turns {
+        for (depth, line) in &self.turns {
             let indent = 2 * depth.min(&DEPTH_SHOWN);
-            if met.insert(turn.entity_id) {
+            if met.insert(line.entity) {
                 let columns = columns.saturating_sub(indent + 44);
-                let intent = turn.intent.as_ref().map(|intent| cut(&one_line(&intent.text()), columns));
-                let line = format!("{}  {}", self.entity(turn.entity_id), intent.unwrap_or_default());
+                let intent = line.intent.as_ref().map(|intent| cut(intent, columns));
+                let line = format!("{}  {}", self.entity(line.entity), intent.unwrap_or_default());
                 let _ = writeln!(text, "{:indent$}{}", "", line.trim_end());
             }
-            let reward = turn.reward.map(|reward| format!("  reward {reward}")).unwrap_or_default();
-            let (number, id, state) = (turn.sequence, turn.id, state(turn));
-            let _ = writeln!(text, "{:indent$}  {number}. {id}  {state}{}{reward}", "", gates(turn));
-            self.without_turns(&mut text, Some(turn.id), indent + 2);
+            let reward = line.reward.map(|reward| format!("  reward {reward}")).unwrap_or_default();
+            let Line { sequence, id, state, .. } = line;
+            let _ = writeln!(text, "{:indent$}  {sequence}. {id}  {state}{}{reward}", "", gates(line));
+            self.without_turns(&mut text, Some(line.id), indent + 2);
         }
         self.without_turns(&mut text, None, 0);
         text
@@ -118,7 +220,7 @@ impl Tree {
     }
 
     fn entity(&self, id: EntityId) -> String {
-        let origin = match self.entities.get(&id).map(|view| &view.entity.origin) {
+        let origin = match self.origins.get(&id) {
             Some(Origin::Child { .. }) => "child ",
             Some(Origin::Fork(_)) => "fork ",
             Some(Origin::Root) | None => "",
@@ -128,17 +230,13 @@ impl Tree {
 }
 
 /// The gate calls of a turn, with the type of every reply that is no success.
-fn gates(turn: &Turn) -> String {
-    let called = turn.gate_calls.iter().map(|record| {
-        let gate = one_line(&record.gate);
-        match &record.settlement {
-            Settlement::Delegated => format!("{gate} {DIM}(delegated){DIM:#}"),
-            Settlement::Settled(settled) if settled.reply.is_success() => gate,
-            Settlement::Settled(settled) => {
-                let kind = settled.reply.reply_type;
-                let style = colour(kind);
-                format!("{gate} {style}({}){style:#}", kind.word().to_lowercase())
-            }
+fn gates(line: &Line) -> String {
+    let called = line.gates.iter().map(|(gate, reply)| match reply {
+        None => format!("{gate} {DIM}(delegated){DIM:#}"),
+        Some(reply) if reply.is_success() => gate.clone(),
+        Some(reply) => {
+            let style = colour(reply.reply_type);
+            format!("{gate} {style}({}){style:#}", reply.reply_type.word().to_lowercase())
         }
     });
     let called = called.collect::<Vec<_>>().join(", ");
@@ -148,30 +246,27 @@ fn gates(turn: &Turn) -> String {
 /// What the drawing shows; `loom show` has the rest of a turn.
 impl Serialize for Tree {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let turns = self.turns.iter().map(|(depth, turn)| {
-            let calls = turn.gate_calls.iter().map(|record| {
-                let reply = match &record.settlement {
-                    Settlement::Delegated => None,
-                    Settlement::Settled(settled) => Some(&settled.reply),
-                };
-                json!({"gate": record.gate, "reply": reply})
-            });
+        let turns = self.turns.iter().take(TREE_TURNS_LISTED_MAX).map(|(depth, line)| {
+            let calls: Vec<Value> =
+                line.gates.iter().map(|(gate, reply)| json!({"gate": gate, "reply": reply})).collect();
             json!({
-                "id": turn.id,
-                "parent_id": turn.parent_id,
-                "entity_id": turn.entity_id,
-                "sequence": turn.sequence,
+                "id": line.id,
+                "parent_id": line.parent,
+                "entity_id": line.entity,
+                "sequence": line.sequence,
                 "depth": depth,
-                "intent": turn.intent,
-                "gate_calls": calls.collect::<Vec<_>>(),
-                "terminated": turn.terminated(),
-                "truncated": turn.truncated(),
-                "sealed": turn.sealed(),
-                "reward": turn.reward,
+                "intent": line.intent,
+                "gate_calls": calls,
+                "terminated": line.terminated,
+                "truncated": line.truncated,
+                "sealed": line.sealed,
+                "reward": line.reward,
             })
         });
-        let unturned: Vec<&EntityId> = self.unturned.values().flatten().collect();
-        json!({"loom_id": self.loom, "turns": turns.collect::<Vec<_>>(), "entities_without_turns": unturned})
+        let turns: Vec<Value> = turns.collect();
+        let unturned: Vec<&EntityId> = self.unturned.values().flatten().take(TREE_TURNS_LISTED_MAX).collect();
+        let cut = (turns.len() < self.turns.len()).then(|| json!({"shown": turns.len(), "total": self.turns.len()}));
+        json!({"loom_id": self.loom, "turns": turns, "entities_without_turns": unturned, "truncated": cut})
             .serialize(serializer)
     }
 }

@@ -1,0 +1,62 @@
+//! What would be cast: the spell with what the loader added, what the crystal is told first, what it is offered.
+
+use std::fmt::Write;
+
+use cantrip::Cantrip;
+use cantrip::circle::medium::Presentation;
+use cantrip::spell::Spell;
+use serde_json::{Value, json};
+
+use crate::present::{BOLD, DIM, harmless};
+
+/// What a crystal is shown of this cantrip.
+fn presented(cantrip: &Cantrip) -> Presentation {
+    let circle = cantrip.circle();
+    let medium = cantrip.medium(circle.medium());
+    let nothing = || Presentation { tools: Vec::new(), text: None };
+    medium.map_or_else(nothing, |medium| medium.present(circle, cantrip.mode()))
+}
+
+pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
+    let Presentation { tools, text } = presented(cantrip);
+    json!({
+        "spell": spell.resolved(),
+        "cantrip_id": cantrip.id(),
+        "system_prompt": cantrip.call().prompt(),
+        "tools": tools,
+        // Where a crystal is offered no tools, it reads this in their place.
+        "capabilities": if tools.is_empty() { text } else { None },
+    })
+}
+
+pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
+    let Presentation { tools, text } = presented(cantrip);
+    let mut shown = format!("{BOLD}# spell{BOLD:#}\n{}", spell.resolved_toml());
+    let _ = writeln!(shown, "\n{BOLD}# system prompt{BOLD:#}");
+    match cantrip.call().prompt() {
+        Some(prompt) => shown.push_str(&format!("{}\n", harmless(prompt.trim_end()))),
+        None => shown.push_str(&format!("{DIM}none{DIM:#}\n")),
+    }
+    let _ = writeln!(shown, "\n{BOLD}# tools{BOLD:#}");
+    for tool in &tools {
+        let _ = writeln!(shown, "{BOLD}{}{BOLD:#}({})", tool.name, parameters(&tool.parameters));
+        for line in harmless(&tool.description).lines() {
+            let _ = writeln!(shown, "  {line}");
+        }
+    }
+    if let Some(text) = text.filter(|_| tools.is_empty()) {
+        let _ = writeln!(shown, "{DIM}none; the crystal reads this instead{DIM:#}\n{}", harmless(text.trim_end()));
+    }
+    shown
+}
+
+/// The names of a tool's arguments, those that may be left out with a question mark.
+fn parameters(schema: &Value) -> String {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return String::new() };
+    let required = schema.get("required").and_then(Value::as_array);
+    let named = properties.keys().map(|name| {
+        let needed = required.is_some_and(|required| required.iter().any(|needed| needed == name));
+        if needed { name.clone() } else { format!("{name}?") }
+    });
+    named.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,53 @@
+//! Ctrl-C while a cast runs: once it rests, twice it ends.
+
+use cantrip::Cancel;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::present::{DIM, say};
+
+/// Ctrl-C, as often as it is pressed from now on.
+pub(crate) struct Presses(Option<Signal>);
+
+impl Presses {
+    pub(crate) fn new() -> Self {
+        Self(signal(SignalKind::interrupt()).ok())
+    }
+
+    /// Returns with the next one.
+    pub(crate) async fn next(&mut self) {
+        let pressed = match &mut self.0 {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if pressed.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Works, and passes on what Ctrl-C asks for.
+pub(crate) async fn heeding<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
+    let mut presses = Presses::new();
+    let mut pressed = 0_u32;
+    tokio::pin!(work);
+    loop {
+        tokio::select! { biased;
+            done = &mut work => return done,
+            () = presses.next() => pressed += 1,
+        }
+        match pressed {
+            1 => {
+                cancel.park();
+                if tells {
+                    say(&format!("{DIM}stopping where it can go on; Ctrl-C again ends it{DIM:#}"));
+                }
+            }
+            _ => {
+                cancel.cancel();
+                if tells && pressed == 2 {
+                    say(&format!("{DIM}ending it{DIM:#}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Two threads: what they share, where they part, what differs from there on.
+//!
+//! Threads of one tree share turns, and what is shared is told by its ids, not compared. Behind that, and from the start
+//! for threads that share nothing, the turns are set against each other by their place; a turn is taken apart into what
+//! was said, called, answered and printed, so that a difference says of what it is one.
+
+use std::fmt::Write;
+
+use cantrip::canon::{EntityId, TurnId};
+use cantrip::loom::{
+    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Output, Settlement, Thread, ThreadState, Turn, render,
+};
+use cantrip::store_refusal;
+use cantrip_reply::{Refusal, ReplyType};
+use serde::Serialize;
+use serde_json::Value;
+use similar::{ChangeTag, TextDiff};
+
+use super::{counted, find};
+use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
+use crate::present::{BOLD, DIM, colour, cut, harmless, width};
+
+/// Compare two threads: where they part, and what differs turn by turn.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
+                        cantrip loom diff turn_06cyf9 @last --json")]
+pub(super) struct Compare {
+    /// The turn that one thread ends with, or its entity, cast or run.
+    a: String,
+
+    /// The same of the other thread; the latest without.
+    b: Option<String>,
+}
+
+/// Lines of one difference that are drawn; `--json` has them all.
+const LINES_SHOWN: usize = 40;
+/// Equal lines that are drawn around those that differ.
+const LINES_AROUND: usize = 2;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Diff {
+    a: Side,
+    b: Side,
+    shared: Shared,
+    turns: Vec<Pair>,
+    outcome: Difference,
+    /// Texts that were cut, because an envelope's size is bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct Side {
+    leaf: TurnId,
+    entity_id: EntityId,
+    state: ThreadState,
+    turns: usize,
+}
+
+/// The turns that both threads hold.
+#[derive(Debug, Serialize)]
+struct Shared {
+    turns: usize,
+    last: Option<TurnId>,
+}
+
+/// Turns at the same place.
+#[derive(Debug, Serialize)]
+struct Pair {
+    a: Option<Place>,
+    b: Option<Place>,
+    differences: Vec<Difference>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Place {
+    id: TurnId,
+    sequence: u64,
+}
+
+/// One part that is not the same on both sides; what a side does not have is null.
+#[derive(Debug, Serialize)]
+struct Difference {
+    what: String,
+    a: Option<String>,
+    b: Option<String>,
+}
+
+impl Compare {
+    pub(super) async fn read(&self, loom: &AnyLoom) -> Result<Diff, Refusal> {
+        let stored = |error| store_refusal(&error);
+        let a = find::turn(loom, Some(&self.a)).await?;
+        let b = find::turn(loom, self.b.as_deref()).await?;
+        Ok(compared(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
+    }
+}
+
+fn compared(a: &Thread, b: &Thread) -> Diff {
+    let same = a.turns.iter().zip(&b.turns).take_while(|(a, b)| a.id == b.id);
+    let shared = same.count();
+    let (behind_a, behind_b) = (&a.turns[shared..], &b.turns[shared..]);
+    let places = 0..behind_a.len().max(behind_b.len());
+    let turns = places.map(|at| pair(behind_a.get(at), behind_b.get(at)));
+    Diff {
+        a: side(a),
+        b: side(b),
+        shared: Shared { turns: shared, last: a.turns[..shared].last().map(|turn| turn.id) },
+        turns: turns.collect(),
+        outcome: Difference { what: "outcome".to_owned(), a: outcome(a), b: outcome(b) },
+        truncated: None,
+    }
+}
+
+fn side(thread: &Thread) -> Side {
+    let (leaf, state, turns) = (thread.leaf, thread.state, thread.turns.len());
+    Side { leaf, entity_id: thread.entity.entity.entity_id, state, turns }
+}
+
+/// What the last cast of a thread came to; none while it is under way.
+fn outcome(thread: &Thread) -> Option<String> {
+    let outcome = thread.casts.last()?.outcome.as_ref()?;
+    Some(match &outcome.ending {
+        Ending::Terminated { result, .. } => render::result_text(result),
+        Ending::Truncated { reason, error, .. } => match error {
+            Some(fault) => format!("truncated ({}): {}", reason.as_str(), fault.message),
+            None => format!("truncated ({})", reason.as_str()),
+        },
+    })
+}
+
+fn pair(a: Option<&Turn>, b: Option<&Turn>) -> Pair {
+    let place = |turn: &Turn| Place { id: turn.id, sequence: turn.sequence };
+    let (parts_a, parts_b) = (a.map(parts).unwrap_or_default(), b.map(parts).unwrap_or_default());
+    let mut names: Vec<&String> = parts_a.iter().map(|(name, _)| name).collect();
+    for (at, (name, _)) in parts_b.iter().enumerate() {
+        if !names.contains(&name) {
+            // Where it stands on its own side.
+            let before = parts_b[..at].iter().rev().find_map(|(name, _)| names.iter().position(|known| *known == name));
+            names.insert(before.map_or(0, |at| at + 1), name);
+        }
+    }
+    let of = |parts: &[(String, String)], wanted: &str| {
+        parts.iter().find(|(name, _)| name == wanted).map(|(_, text)| text.clone())
+    };
+    let differences = names.into_iter().filter_map(|name| {
+        let (a, b) = (of(&parts_a, name), of(&parts_b, name));
+        (a != b).then(|| Difference { what: name.clone(), a, b })
+    });
+    Pair { differences: differences.collect(), a: a.map(place), b: b.map(place) }
+}
+
+/// A turn taken apart, each part under a name that is its own within the turn.
+fn parts(turn: &Turn) -> Vec<(String, String)> {
+    let mut parts = Vec::new();
+    let mut put = |name: String, text: String| {
+        if !text.is_empty() {
+            parts.push((name, text));
+        }
+    };
+    if let Some(intent) = &turn.intent {
+        put("intent".to_owned(), intent.text());
+    }
+    if let Some(utterance) = &turn.utterance {
+        if let Some(thinking) = &utterance.thinking {
+            put("thinking".to_owned(), thinking.clone());
+        }
+        if let Some(content) = &utterance.content {
+            put("said".to_owned(), content.clone());
+        }
+        let programs = utterance.calls.iter().filter_map(|call| call.args.get("code").and_then(Value::as_str));
+        for (at, program) in (1..).zip(programs) {
+            put(numbered("program", at), program.to_owned());
+        }
+    }
+    for record in &turn.gate_calls {
+        let number = record.call_id.number();
+        put(numbered("call", number), format!("{}({})", record.gate, record.args));
+        put(numbered("observation", number), observed(record));
+    }
+    for (at, output) in (1..).zip(&turn.outputs) {
+        put(numbered("output", at), printed(output));
+    }
+    put("end".to_owned(), closed(&turn.closing));
+    parts
+}
+
+fn numbered(name: &str, number: u32) -> String {
+    format!("{name} {number}")
+}
+
+fn observed(record: &GateRecord) -> String {
+    match &record.settlement {
+        Settlement::Delegated => "delegated".to_owned(),
+        Settlement::Settled(settled) if settled.reply.is_success() => render::result_text(&settled.result),
+        Settlement::Settled(settled) => {
+            let (word, code) = (settled.reply.reply_type.word().to_lowercase(), &settled.reply.code);
+            format!("{word} {code}\n{}", render::result_text(&settled.result))
+        }
+    }
+}
+
+fn printed(output: &Output) -> String {
+    let value = output.value.as_ref().map(|value| format!("=> {value}"));
+    let error = output.error.as_ref().map(|error| format!("{}: {}", error.name, error.message));
+    let limit = output.limit.as_ref().map(|limit| format!("stopped by {limit}"));
+    output.console.iter().cloned().chain(value).chain(error).chain(limit).collect::<Vec<_>>().join("\n")
+}
+
+fn closed(closing: &Closing) -> String {
+    match closing {
+        Closing::Open => "went on".to_owned(),
+        Closing::Sealed { .. } => "sealed".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Done } => "terminated (done)".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Text } => "terminated (text)".to_owned(),
+        Closing::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
+    }
+}
+
+impl Diff {
+    /// The same, fit for an envelope: long texts are cut if all of them together are too long.
+    pub(super) fn bounded(mut self) -> Self {
+        let all = self.turns.iter().flat_map(|pair| &pair.differences).chain([&self.outcome]);
+        let bytes: usize = all.flat_map(|difference| [&difference.a, &difference.b]).flatten().map(String::len).sum();
+        if bytes <= DIFF_LISTED_BYTES_MAX {
+            return self;
+        }
+        let turns = self.turns.len();
+        let most = DIFF_LISTED_BYTES_MAX / DIFF_TEXT_BYTES / 2;
+        let mut left = most;
+        for pair in &mut self.turns {
+            pair.differences.truncate(left);
+            left -= pair.differences.len();
+        }
+        self.turns.truncate(most);
+        let listed = self.turns.iter_mut().flat_map(|pair| &mut pair.differences).chain([&mut self.outcome]);
+        for text in listed.flat_map(|difference| [&mut difference.a, &mut difference.b]).flatten() {
+            *text = cut(text, DIFF_TEXT_BYTES / 4);
+        }
+        self.truncated = Some(serde_json::json!({"shown": self.turns.len(), "total": turns, "bytes": bytes}));
+        self
+    }
+
+    pub(super) fn draw(&self) -> String {
+        let (minus, plus) = (colour(ReplyType::Failure), colour(ReplyType::Success));
+        let mut text = String::new();
+        for (sign, style, Side { leaf, entity_id, state, turns }) in [("-", minus, &self.a), ("+", plus, &self.b)] {
+            let state = match state {
+                ThreadState::Active => "active",
+                ThreadState::Terminated => "terminated",
+                ThreadState::Truncated => "truncated",
+            };
+            let turns = counted(*turns, "turn", "turns");
+            let _ = writeln!(text, "{style}{sign}{style:#} {BOLD}{leaf}{BOLD:#}  {state}  {turns}");
+            let _ = writeln!(text, "  {DIM}{entity_id}{DIM:#}");
+        }
+        let shared = counted(self.shared.turns, "turn is", "turns are");
+        let _ = match self.shared.last {
+            Some(last) => writeln!(text, "\n  {shared} shared, up to {last}"),
+            None => writeln!(text, "\n  no turn is shared"),
+        };
+        if self.turns.is_empty() {
+            let _ = writeln!(text, "\n{BOLD}they are the same thread{BOLD:#}");
+            return text;
+        }
+        for pair in &self.turns {
+            text.push('\n');
+            text.push_str(&pair.draw());
+        }
+        let _ = writeln!(
+            text,
+            "\n{BOLD}outcome{BOLD:#}{}",
+            if self.outcome.a == self.outcome.b { "  the same" } else { "" }
+        );
+        if self.outcome.a != self.outcome.b {
+            changed(&mut text, &self.outcome);
+        }
+        text
+    }
+}
+
+impl Pair {
+    fn draw(&self) -> String {
+        let number = |place: &Place| format!("turn {}", place.sequence);
+        let (heading, note) = match (&self.a, &self.b) {
+            (Some(a), Some(b)) if a.sequence == b.sequence => (number(a), ""),
+            (Some(a), Some(b)) => (format!("{} | {}", number(a), number(b)), ""),
+            (Some(a), None) => (number(a), "  only in -"),
+            (None, Some(b)) => (number(b), "  only in +"),
+            (None, None) => (String::new(), ""),
+        };
+        let same = if self.differences.is_empty() { "  the same" } else { "" };
+        let mut text = format!("{BOLD}{heading}{BOLD:#}{note}{same}\n");
+        for difference in &self.differences {
+            let _ = writeln!(text, "  {DIM}{}{DIM:#}", difference.what);
+            changed(&mut text, difference);
+        }
+        text
+    }
+}
+
+/// The lines that differ, with a few around them.
+fn changed(text: &mut String, Difference { a, b, .. }: &Difference) {
+    let (a, b) = (harmless(a.as_deref().unwrap_or_default()), harmless(b.as_deref().unwrap_or_default()));
+    let columns = width().map(|all| all.saturating_sub(4));
+    let shown = |line: &str| columns.map_or_else(|| line.to_owned(), |columns| cut(line, columns));
+    let diff = TextDiff::from_lines(&a, &b);
+    let mut lines = Vec::new();
+    for (at, group) in diff.grouped_ops(LINES_AROUND).iter().enumerate() {
+        if at > 0 {
+            lines.push(format!("  {DIM}...{DIM:#}"));
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let line = shown(change.value().trim_end_matches('\n'));
+            let (sign, style) = match change.tag() {
+                ChangeTag::Delete => ("-", colour(ReplyType::Failure)),
+                ChangeTag::Insert => ("+", colour(ReplyType::Success)),
+                ChangeTag::Equal => (" ", DIM),
+            };
+            lines.push(format!("  {style}{sign}{style:#} {line}"));
+        }
+    }
+    for line in lines.iter().take(LINES_SHOWN) {
+        let _ = writeln!(text, "{line}");
+    }
+    if let Some(more) = lines.len().checked_sub(LINES_SHOWN).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  {DIM}({more} more lines){DIM:#}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Another way from a turn.
+
+use std::process::ExitCode;
+
+use cantrip::Cancel;
+use cantrip::canon::TurnId;
+use cantrip::loom::Loom;
+use cantrip::store_refusal;
+use cantrip_reply::{Guard, Refusal, codes};
+use cantrip_service::{Branch, Service};
+use serde_json::json;
+
+use super::find;
+use crate::cast::finish;
+use crate::given;
+use crate::origin::{self, Found, Wanted};
+use crate::present::Present;
+use crate::store::Store;
+use crate::watch::{Shows, Viewer};
+
+/// Branch off behind a turn: a new entity that shares every turn up to it, and goes another way.
+///
+/// The original stays as it is, and no gate is called to rebuild its variables. Without an intent the cast of that turn
+/// goes on under its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom fork turn_06cyf9 'and in June?'\n  \
+                        cantrip loom fork ent_06cyf9 --at 2 'try the other file'\n  cantrip loom fork 'and in June?'\n  \
+                        cantrip loom fork turn_06cyf9 --crystal local/qwen@http://localhost:8000/v1")]
+pub(super) struct Fork {
+    /// The turn (an entity, cast or run stands for its last one; the latest without), then the intent. - reads the
+    /// intent from standard input.
+    #[arg(num_args = 0..=2, value_names = ["TURN", "INTENT"])]
+    words: Vec<String>,
+
+    /// Behind this turn of its thread, counted from 1, instead of its last one.
+    #[arg(long, value_name = "N")]
+    at: Option<u64>,
+
+    /// What becomes of variables and the like: restored as they stood, or gone.
+    #[arg(long, value_enum, default_value = "restored")]
+    environment: Wished,
+
+    /// Another crystal.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    crystal: Option<String>,
+
+    /// Another spell than the turn was cast from, or the same where it cannot be found.
+    #[arg(long, value_name = "SPELL")]
+    spell: Option<String>,
+
+    /// Print the upserts, one line of JSON each, in the place of the answer.
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+
+    /// Say nothing on standard error while it runs.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Wished {
+    Restored,
+    Fresh,
+}
+
+impl Fork {
+    /// What was asked for: a turn, and an intent. One word that is no id is an intent if it has several words.
+    fn asked(&self) -> (Option<&str>, Option<&str>) {
+        match self.words.as_slice() {
+            [] => (None, None),
+            [one] if one == "-" || one.trim().contains(char::is_whitespace) => (None, Some(one)),
+            [turn] => (Some(turn), None),
+            [turn, intent, ..] => (Some(turn), Some(intent)),
+        }
+    }
+
+    async fn place(&self, store: &Store, asked: Option<&str>) -> Result<TurnId, Refusal> {
+        let leaf = find::turn(&store.loom, asked).await?;
+        let Some(number) = self.at else { return Ok(leaf) };
+        let path = store.loom.path(leaf).await.map_err(|error| store_refusal(&error))?;
+        let last = path.last().map_or(0, |turn| turn.sequence);
+        // A child's thread runs through its parent's, and each counts for itself: the nearest is meant.
+        let found = path.iter().rev().find(|turn| turn.sequence == number).map(|turn| turn.id);
+        found.ok_or_else(|| {
+            let hint = format!("its thread has turns 1 to {last}: cantrip loom thread {leaf}");
+            codes::not_found("turn", number).data(json!({ "hint": hint })).into()
+        })
+    }
+
+    pub(super) async fn run(&self, store: Store, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let (asked, intent) = self.asked();
+        let at = self.place(&store, asked).await?;
+        let turn = store.loom.turn(at).await.map_err(|error| store_refusal(&error))?;
+        let wanted = Wanted { spell: self.spell.as_deref(), crystal: self.crystal.as_deref() };
+        let Found { source, spell, cantrip, .. } = origin::of_entity(&store, turn.entity_id, wanted).await?;
+        let intent = match intent {
+            Some("-") => Some(given::standard_input()?),
+            Some(intent) => Some(intent.to_owned()),
+            None => None,
+        };
+        if intent.is_none() && turn.terminated() {
+            let hint = format!("that cast is over; say what comes next: cantrip loom fork {at} INTENT");
+            return Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into());
+        }
+        origin::note(&store, &cantrip, &source);
+        let shows = Shows::of(present.json, self.jsonl, self.quiet);
+        let mut viewer = Viewer::new(shows);
+        viewer.begin(&spell, &store);
+        viewer.counts_from(turn.sequence);
+        let service = Service::new(viewer.house(&store, guard));
+        let cancel = Cancel::new();
+        let fresh = match self.environment {
+            Wished::Restored => false,
+            Wished::Fresh => true,
+        };
+        let branch = Branch { intent: intent.map(Into::into), fresh, cancel: cancel.clone() };
+        let reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
+        Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
+    }
+}

@@ -1,0 +1,73 @@
+//! Is a thread what its records say?
+
+use std::fmt::Write;
+
+use cantrip::canon::TurnId;
+use cantrip::loom::Loom;
+use cantrip::{Divergence, ReplayReply, Replayed, store_refusal};
+use cantrip_reply::{Guard, Refusal};
+use serde_json::Value;
+
+use super::{Told, counted, find, service};
+use crate::origin::{self, Wanted};
+use crate::present::{BOLD, DIM, harmless};
+use crate::store::Store;
+
+/// Run a thread again against its records: no network, no gate, no write.
+///
+/// Says that it is identical, or where it first differs: the turn, the call, what kind of difference, and both sides.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip loom replay\n  cantrip loom replay ent_06cyf9\n  \
+                        cantrip loom replay turn_06cyf9 --spell analyst.toml")]
+pub(super) struct Replay {
+    /// The turn it ends with, or the entity, cast or run; the latest without.
+    #[arg(value_name = "THREAD")]
+    of: Option<String>,
+
+    /// Another spell than it was cast from, or the same where it cannot be found.
+    #[arg(long, value_name = "SPELL")]
+    spell: Option<String>,
+}
+
+impl Replay {
+    pub(super) async fn told(&self, store: &Store, guard: &Guard) -> Result<Told, Refusal> {
+        let leaf = find::turn(&store.loom, self.of.as_deref()).await?;
+        let stored = |error| store_refusal(&error);
+        let entity = store.loom.turn(leaf).await.map_err(stored)?.entity_id;
+        let wanted = Wanted { spell: self.spell.as_deref(), crystal: None };
+        let found = origin::of_entity(store, entity, wanted).await?;
+        let service = service(store.loom.clone(), guard);
+        let ReplayReply { guarded, replayed } = service.replay(&found.cantrip, leaf).await;
+        let text = match &replayed {
+            Some(Replayed::Identical { turns, calls }) => identical(leaf, *turns, *calls),
+            Some(Replayed::Differs(divergence)) => differs(divergence),
+            None => String::new(),
+        };
+        Ok((guarded, text))
+    }
+}
+
+fn identical(leaf: TurnId, turns: u64, calls: u64) -> String {
+    let (turns, calls) = (counted(turns, "turn", "turns"), counted(calls, "call", "calls"));
+    format!("{BOLD}identical{BOLD:#}  {leaf}  {turns}, {calls}\n")
+}
+
+/// Both sides, one above the other.
+fn differs(Divergence { turn, sequence, call, kind, recorded, found }: &Divergence) -> String {
+    let call = call.map(|call| format!(", call {call}")).unwrap_or_default();
+    let mut text = format!("{BOLD}differs{BOLD:#} in {}: turn {sequence}{call}  {DIM}{turn}{DIM:#}\n", kind.as_str());
+    for (name, side) in [("recorded", recorded), ("found", found)] {
+        let side = match side {
+            Value::String(side) => side.clone(),
+            Value::Null => "nothing".to_owned(),
+            side @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                serde_json::to_string_pretty(side).unwrap_or_default()
+            }
+        };
+        for (at, line) in harmless(&side).lines().enumerate() {
+            let name = if at == 0 { name } else { "" };
+            let _ = writeln!(text, "  {DIM}{name:<8}{DIM:#}  {line}");
+        }
+    }
+    text
+}

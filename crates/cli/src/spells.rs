@@ -1,0 +1,158 @@
+//! Which spell is meant, and what does it need to be cast here?
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cantrip::Cantrip;
+use cantrip::circle::gate::builtin;
+use cantrip::circle::javascript::{Javascript, Options};
+use cantrip::circle::{Medium, MediumKind};
+use cantrip::crystal::{AnyCrystal, Compatible, ModelName, NameFault};
+use cantrip::loom::AnyLoom;
+use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
+use cantrip_reply::{Refusal, codes};
+use serde_json::json;
+
+use crate::person::Person;
+
+/// Where a spell was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    File(PathBuf),
+    /// The built-in one, over this folder.
+    BuiltIn(PathBuf),
+}
+
+impl Source {
+    /// Reads the spell; with this crystal, if one is named.
+    pub(crate) fn read(&self, crystal: Option<&str>) -> Result<Spell, Refusal> {
+        match self {
+            Self::File(path) => {
+                let mut spell = Spell::open(path)?;
+                if let Some(named) = crystal {
+                    spell.crystal = crystal_named(named)?;
+                }
+                Ok(spell)
+            }
+            Self::BuiltIn(folder) => match crystal {
+                Some(crystal) => Ok(default_spell(folder, &crystal_named(crystal)?.to_string())?),
+                None => Err(uncrystalled()),
+            },
+        }
+    }
+
+    /// As a person names it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::BuiltIn(_) => "the built-in spell".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn crystal_named(name: &str) -> Result<ModelName, Refusal> {
+    name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
+}
+
+fn uncrystalled() -> Refusal {
+    codes::config_invalid("cast", "crystal", "name one with --crystal, or cast a spell that does")
+        .data(json!({"hint": "cantrip new hello && cantrip cast hello.toml 'say hello'"}))
+        .into()
+}
+
+/// A spell by its file, or by its name in `./spells`, then among the user's own.
+pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
+    let beside = Path::new(named);
+    if beside.is_file() {
+        return Ok(beside.to_owned());
+    }
+    if !named.contains(std::path::is_separator) {
+        let found =
+            folders().into_iter().map(|folder| folder.join(format!("{named}.toml"))).find(|file| file.is_file());
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+    let is_name = beside.extension().is_none() && !named.contains(char::is_whitespace) && !named.is_empty();
+    let hint = if is_name { format!("cantrip new {named}") } else { "cantrip new hello".to_owned() };
+    Err(codes::not_found("spell", named).data(json!({ "hint": hint })).into())
+}
+
+/// Where spells are looked for by name.
+fn folders() -> Vec<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let own = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    [Some(PathBuf::from("spells")), own.map(|own| own.join("cantrip/spells"))].into_iter().flatten().collect()
+}
+
+/// Every spell that can be found from here without being named.
+pub(crate) fn around() -> Vec<(PathBuf, Spell)> {
+    let folders = std::iter::once(PathBuf::from(".")).chain(folders());
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let spells = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    // A file that is no spell is somebody else's.
+    let mut found: Vec<_> = spells.filter_map(|path| Spell::open(&path).ok().map(|spell| (path, spell))).collect();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found
+}
+
+/// Makes the cantrip of a spell, to be cast into this loom.
+pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
+    let around = Surroundings {
+        crystals: Some(Arc::new(endpoint)),
+        mediums: mediums(spell)?,
+        ask_human: Some(builtin::ask_human(Person)),
+        store: Some(loom.clone()),
+        ..Surroundings::default()
+    };
+    Ok(spell.build(&around)?)
+}
+
+/// The mediums that this spell and its children may need; a conversation is always there.
+fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
+    let offered = spell.gates.iter().flat_map(|gate| match &gate.kind {
+        GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
+        GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
+    });
+    let needed: BTreeSet<MediumKind> = offered.chain([spell.medium]).collect();
+    let mut mediums: Vec<Arc<dyn Medium>> = Vec::new();
+    for kind in needed {
+        match kind {
+            MediumKind::Javascript => {
+                let medium = Javascript::start(Options::default())
+                    .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
+                mediums.push(Arc::new(medium));
+            }
+            // The spell's own build says which of these are not there yet.
+            MediumKind::Conversation
+            | MediumKind::Python
+            | MediumKind::Shell
+            | MediumKind::Browser
+            | MediumKind::Human => {}
+        }
+    }
+    Ok(mediums)
+}
+
+/// Crystals that are neither scripts nor programs.
+fn endpoint(name: &ModelName) -> Result<AnyCrystal, Refusal> {
+    match name {
+        ModelName::Local { model, url } => {
+            let crystal = Compatible::new(model, url, None)
+                .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
+            Ok(AnyCrystal::new(crystal))
+        }
+        ModelName::Hosted { .. }
+        | ModelName::Scripted { .. }
+        | ModelName::Replay { .. }
+        | ModelName::Program { .. }
+        | ModelName::Human => Err(codes::config_invalid(
+            "crystal",
+            name.to_string(),
+            "not in this build yet: use scripted/, program/ or local/<model>@<url>",
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,446 @@
+//! `cantrip summon`: an entity that lives on, one intent after another.
+//!
+//! On a terminal it is a conversation with an editor and a history; from a pipe each line is an intent, so the same can
+//! be scripted. Both ways an intent is a new cast on the entity's one thread and in its one sandbox.
+
+mod command;
+mod editor;
+mod entry;
+mod input;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cantrip::canon::{EntityId, RunId, TurnId};
+use cantrip::loom::{Ending, Loom, RunState, Turn};
+use cantrip::spell::Spell;
+use cantrip::{Cancel, Cantrip, CastReply, store_refusal};
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::{Ask, Branch, Service};
+use serde_json::json;
+
+use crate::cast::answered;
+use crate::given;
+use crate::loom::{draw, find};
+use crate::origin::{self, Found, Wanted};
+use crate::present::{BOLD, DIM, Present, answer, cut, harmless, program, say, width_of_error};
+use crate::spells::{self, Source};
+use crate::store::{self, Store};
+use crate::watch::{End, Shows, Viewer, waits};
+use command::Command;
+use input::{Given, Input};
+
+/// Casts of the past that are told when an entity is taken up again.
+const CASTS_TOLD: usize = 3;
+
+/// Summon an entity and send it one intent after another.
+///
+/// A spell makes a new entity; an entity (its id, the beginning of it, @last, or nothing for the latest) is taken up
+/// again with its history and its variables. On a terminal each line is an intent; a line that ends in \ goes on, and
+/// """ opens a block. From a pipe it is the same, and the exit status is that of the first intent that did not succeed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip summon analyst.toml --context rows.csv\n  cantrip summon ent_06cyf9\n  \
+                        cantrip summon\n  printf 'add 2\\nadd 3\\n' | cantrip summon counter --quiet")]
+pub(crate) struct Summon {
+    /// A spell (a file, or a name in ./spells), or an entity.
+    #[arg(value_name = "SPELL|ENTITY")]
+    who: Option<String>,
+
+    /// A file that a new entity finds as `context`: JSON as a value, else its text.
+    #[arg(long, value_name = "FILE")]
+    context: Option<PathBuf>,
+
+    /// Another crystal than the spell names.
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
+    crystal: Option<String>,
+
+    /// The spell an entity was cast from, where it cannot be found.
+    #[arg(long, value_name = "SPELL")]
+    spell: Option<String>,
+
+    /// Where casts are kept: memory: or jsonl:DIR.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+
+    /// Print the upserts of every cast, one line of JSON each, in the place of the answers.
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+
+    /// Say nothing on standard error but what goes wrong.
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Summon {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.summoned(guard, present).await {
+            Ok(mut summoned) => summoned.live().await,
+            Err(Unsummoned::Refusal(refusal)) => {
+                let guarded = guard.call(Call::surface("summon"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+            Err(Unsummoned::Answered(guarded)) => present.reply(*guarded, String::new),
+        }
+    }
+
+    async fn summoned<'a>(&self, guard: &'a Guard, present: Present) -> Result<Summoned<'a>, Unsummoned> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let who = self.who()?;
+        let context = match (&self.context, &who) {
+            (None, _) => None,
+            (Some(path), Who::New(_)) => given::context_file(path)?,
+            (Some(_), Who::Known(_)) => {
+                let rule = "an entity has its context already; it is given to a new one, from a spell";
+                return Err(Refusal::from(codes::config_invalid("summon", "--context", rule)).into());
+            }
+        };
+        // A spell that cannot be cast leaves no folder behind.
+        let new = match &who {
+            Who::New(source) => Some((source.clone(), source.read(self.crystal.as_deref())?)),
+            Who::Known(_) => None,
+        };
+        let store = store::open(self.store.as_deref(), &here)?;
+        let shows = Shows::of(present.json, self.jsonl, self.quiet);
+        let viewer = Viewer::new(shows);
+        let service = Service::new(viewer.house(&store, guard));
+        let (spell, source, cantrip, entity) = match (who, new) {
+            (Who::Known(asked), _) => {
+                let entity = find::entity(&store.loom, asked.as_deref()).await?;
+                let wanted = Wanted { spell: self.spell.as_deref(), crystal: None };
+                let Found { source, spell, cantrip, .. } = origin::exactly(&store, entity, wanted).await?;
+                let _taken = succeeded(service.take_up(&cantrip, entity).await)?;
+                (spell, source, cantrip, entity)
+            }
+            (Who::New(_), None) => return Err(Refusal::from(codes::crash()).into()),
+            (Who::New(_), Some((source, spell))) => {
+                let cantrip = spells::build(&spell, &store.loom)?;
+                let made = succeeded(service.summon(&cantrip, context).await)?;
+                let entity = made.reply.data().get("entity_id").and_then(|id| id.as_str()?.parse().ok());
+                let entity: EntityId = entity.ok_or_else(|| Refusal::from(codes::crash()))?;
+                (spell, source, cantrip, entity)
+            }
+        };
+        origin::note(&store, &cantrip, &source);
+        let mut summoned =
+            Summoned { guard, present, shows, viewer, service, store, spell, cantrip, entity, waiting: None };
+        summoned.look_back().await?;
+        Ok(summoned)
+    }
+
+    fn who(&self) -> Result<Who, Refusal> {
+        let Some(who) = &self.who else { return Ok(Who::Known(None)) };
+        match spells::find(who) {
+            Ok(path) => Ok(Who::New(Source::File(path))),
+            Err(_) if find::looks_like_one(who) => Ok(Who::Known(Some(who.clone()))),
+            Err(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// Who is summoned.
+enum Who {
+    New(Source),
+    /// The latest, unless it is named.
+    Known(Option<String>),
+}
+
+/// Why nobody came.
+enum Unsummoned {
+    Refusal(Refusal),
+    Answered(Box<Guarded>),
+}
+
+impl<R: Into<Refusal>> From<R> for Unsummoned {
+    fn from(refusal: R) -> Self {
+        Self::Refusal(refusal.into())
+    }
+}
+
+fn succeeded(guarded: Guarded) -> Result<Guarded, Unsummoned> {
+    if guarded.reply.reply_type().is_success() { Ok(guarded) } else { Err(Unsummoned::Answered(Box::new(guarded))) }
+}
+
+/// An entity that is here to be sent something.
+struct Summoned<'a> {
+    guard: &'a Guard,
+    present: Present,
+    shows: Shows,
+    viewer: Viewer,
+    service: Service,
+    store: Store,
+    spell: Spell,
+    cantrip: Cantrip,
+    entity: EntityId,
+    /// A run of it that has not come to its end: it goes on, or it is ended before the next one.
+    waiting: Option<RunId>,
+}
+
+/// Whether to go on.
+enum Then {
+    Next(u8),
+    Leave,
+}
+
+impl Summoned<'_> {
+    async fn live(&mut self) -> ExitCode {
+        let typed = io::stdin().is_terminal();
+        self.viewer.begin(&self.spell, &self.store);
+        let mut input = if typed {
+            self.welcome().await;
+            Input::typed(&self.spell.name, self.store.beside.as_deref())
+        } else {
+            Input::piped()
+        };
+        let mut status = 0;
+        loop {
+            let then = match input.next().await {
+                Given::Intent(intent) => self.intent(&intent).await,
+                Given::Command(line) => self.command(&line).await,
+                Given::Refused(refusal) => self.refused(refusal).await,
+                Given::End => Then::Leave,
+            };
+            match then {
+                Then::Next(0) => {}
+                // A person has seen it; a script is told of the first.
+                Then::Next(failed) if !typed && status == 0 => status = failed,
+                Then::Next(_) => {}
+                Then::Leave => break,
+            }
+            if typed {
+                self.tell("");
+            }
+        }
+        if typed {
+            self.farewell();
+        }
+        ExitCode::from(status)
+    }
+
+    async fn refused(&self, refusal: Refusal) -> Then {
+        let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.refuse(refusal) }).await;
+        Then::Next(self.present.shown(guarded, || {}))
+    }
+
+    fn tell(&self, line: &str) {
+        if self.shows.is_drawn() {
+            say(line);
+        }
+    }
+
+    /// Where the entity stands: how many turns it has, and whether a run of it is not over.
+    async fn look_back(&mut self) -> Result<(), Refusal> {
+        let stored = |error| store_refusal(&error);
+        let loom = &self.store.loom;
+        let view = loom.entity(self.entity).await.map_err(stored)?;
+        if let Some(leaf) = view.leaf {
+            self.viewer.counts_from(loom.turn(leaf).await.map_err(stored)?.sequence);
+        }
+        self.waiting = None;
+        if let Some(cast) = view.casts.last() {
+            let run = loom.cast(*cast).await.map_err(stored)?.run_id;
+            let state = loom.run(run).await.map_err(stored)?.state;
+            self.waiting = (state.is_live() || state == RunState::Failed).then_some(run);
+        }
+        Ok(())
+    }
+
+    /// What was said last, for someone who comes back.
+    async fn welcome(&self) {
+        if !self.shows.is_drawn() {
+            return;
+        }
+        let columns = width_of_error().unwrap_or(80).saturating_sub(4);
+        let shown = |text: &str| cut(harmless(text).trim_start().lines().next().unwrap_or_default(), columns);
+        let casts = self.store.loom.casts(self.entity).await.unwrap_or_default();
+        let untold = casts.len().saturating_sub(CASTS_TOLD);
+        if untold > 0 {
+            say(&format!("{DIM}  ({untold} earlier casts: /thread tells all){DIM:#}"));
+        }
+        for cast in &casts[untold..] {
+            say(&format!("  {DIM}? {}{DIM:#}", shown(&cast.intent.text())));
+            match cast.outcome.as_ref().map(|outcome| &outcome.ending) {
+                Some(Ending::Terminated { result, .. }) => {
+                    let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
+                    say(&format!("    {}", shown(&text)));
+                }
+                Some(Ending::Truncated { reason, .. }) => {
+                    say(&format!("    {DIM}truncated ({}){DIM:#}", reason.as_str()))
+                }
+                None => say(&format!("    {DIM}not over yet: /continue goes on with it{DIM:#}")),
+            }
+        }
+        say(&format!("{BOLD}{}{BOLD:#} {DIM}hears you. /help helps, Ctrl-D leaves.{DIM:#}\n", self.entity));
+    }
+
+    fn farewell(&self) {
+        if self.store.beside.is_some() {
+            let (program, again) = (program(), &self.store.again);
+            say(&format!("{DIM}to come back:{DIM:#} {program} summon {}{again}", self.entity));
+        } else {
+            say(&format!("{DIM}{} is gone: nothing is kept in {}{DIM:#}", self.entity, self.store.name));
+        }
+    }
+
+    async fn intent(&mut self, intent: &str) -> Then {
+        if let Some(run) = self.waiting.take() {
+            self.end(run).await;
+        }
+        let cancel = Cancel::new();
+        let ask = Ask { cancel: cancel.clone(), ..Ask::on(intent) };
+        let (service, entity) = (self.service.clone(), self.entity);
+        let reply = self.viewer.watch(&cancel, service.send(entity, ask)).await;
+        self.rested(reply).await
+    }
+
+    /// Ends a run that was left waiting, so that another may begin.
+    async fn end(&mut self, run: RunId) {
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let ended = self.service.resume(&self.cantrip, run, &cancel).await;
+        if ended.outcome.is_some() {
+            self.tell(&format!("{DIM}the cast before was ended where it stood{DIM:#}"));
+        }
+        self.refresh().await;
+    }
+
+    /// Takes the entity up again from its loom: something other than a send has moved it.
+    async fn refresh(&mut self) {
+        let _ = self.service.dispose(self.entity).await;
+        let taken = self.service.take_up(&self.cantrip, self.entity).await;
+        if !taken.reply.reply_type().is_success() {
+            self.present.shown(taken, || {});
+        }
+    }
+
+    /// What a cast came to.
+    async fn rested(&mut self, reply: CastReply) -> Then {
+        if reply.outcome.is_none() && reply.run.is_some() {
+            self.refresh().await;
+        }
+        let end = End::of(&reply, &self.store);
+        let begun = reply.run.is_some();
+        // What was interrupted has closed no turn: the loom says how far the thread has come.
+        let looked = self.look_back().await;
+        let status = answered(self.present, self.shows, reply);
+        if begun {
+            self.viewer.ended(&end);
+        }
+        if end.waits {
+            self.tell(&format!("{DIM}/continue goes on with it; another intent ends it first{DIM:#}"));
+        }
+        if let Err(refusal) = looked {
+            return self.refused(refusal).await;
+        }
+        Then::Next(status)
+    }
+
+    async fn command(&mut self, line: &str) -> Then {
+        let command = match Command::read(line) {
+            Ok(command) => command,
+            Err(refusal) => return self.refused(refusal).await,
+        };
+        match command {
+            Command::Quit => Then::Leave,
+            Command::Help => {
+                let filled = codes::read("commands").data(json!({"commands": command::NAMES}));
+                let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.success(filled) }).await;
+                Then::Next(self.present.shown(guarded, || answer(&command::help())))
+            }
+            Command::Thread => match self.thread().await {
+                Ok(thread) => self.read(format!("thread {}", thread.leaf), thread, draw::thread).await,
+                Err(refusal) => self.refused(refusal).await,
+            },
+            Command::Show(number) => match self.turn(number).await {
+                Ok(turn) => self.read(format!("turn {}", turn.id), turn, draw::turn).await,
+                Err(refusal) => self.refused(refusal).await,
+            },
+            Command::Fork { number, intent } => match self.turn(Some(number)).await {
+                Ok(turn) => self.fork(turn.id, number, intent).await,
+                Err(refusal) => self.refused(refusal).await,
+            },
+            Command::Continue => self.go_on().await,
+        }
+    }
+
+    async fn read<T: serde::Serialize>(&self, what: String, seen: T, draw: impl FnOnce(&T) -> String) -> Then {
+        let text = draw(&seen);
+        let filled = codes::read(what);
+        let filled = if self.present.json { filled.value(seen) } else { filled };
+        let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.success(filled) }).await;
+        Then::Next(self.present.shown(guarded, || answer(&text)))
+    }
+
+    async fn thread(&self) -> Result<cantrip::loom::Thread, Refusal> {
+        let stored = |error| store_refusal(&error);
+        let leaf = self.store.loom.entity(self.entity).await.map_err(stored)?.leaf;
+        let leaf = leaf.ok_or_else(|| {
+            codes::not_found("turn", "1").data(json!({"hint": "it has no turn yet: send it an intent first"}))
+        })?;
+        self.store.loom.thread(leaf).await.map_err(stored)
+    }
+
+    /// The turn of this number on the thread, or the last one.
+    async fn turn(&self, number: Option<u64>) -> Result<Turn, Refusal> {
+        let turns = self.thread().await?.turns;
+        let last = turns.last().map_or(0, |turn| turn.sequence);
+        let wanted = number.unwrap_or(last);
+        // A child's thread runs through its parent's, and each counts for itself: the nearest is meant.
+        let found = turns.into_iter().rev().find(|turn| turn.sequence == wanted);
+        found.ok_or_else(|| {
+            let hint = format!("the thread has turns 1 to {last}: /thread tells them");
+            codes::not_found("turn", wanted).data(json!({ "hint": hint })).into()
+        })
+    }
+
+    /// Branches off, and goes on with the branch.
+    async fn fork(&mut self, at: TurnId, number: u64, intent: Option<String>) -> Then {
+        let before = self.entity;
+        let cancel = Cancel::new();
+        let branch = Branch { intent: intent.map(Into::into), cancel: cancel.clone(), ..Branch::default() };
+        self.viewer.counts_from(number);
+        let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
+        let reply = self.viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
+        let made = reply.entity.filter(|_| reply.outcome.is_some() || waits(&reply));
+        let Some(made) = made else {
+            let _ = self.look_back().await;
+            return Then::Next(answered(self.present, self.shows, reply));
+        };
+        let _ = self.service.dispose(before).await;
+        self.entity = made;
+        self.refresh().await;
+        let then = self.rested(reply).await;
+        self.tell(&format!("{DIM}you speak with the branch now; the other is{DIM:#} {before}"));
+        then
+    }
+
+    /// Goes on with what was interrupted or cut off.
+    async fn go_on(&mut self) -> Then {
+        let cancel = Cancel::new();
+        let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
+        let reply = match self.waiting.take() {
+            Some(run) => self.viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await,
+            None => {
+                let last = match self.last_run().await {
+                    Ok(last) => last,
+                    Err(refusal) => return self.refused(refusal).await,
+                };
+                self.viewer.watch(&cancel, service.continue_run(&cantrip, last, &cancel)).await
+            }
+        };
+        if reply.outcome.is_some() {
+            self.refresh().await;
+        }
+        self.rested(reply).await
+    }
+
+    async fn last_run(&self) -> Result<RunId, Refusal> {
+        let stored = |error| store_refusal(&error);
+        let casts = self.store.loom.entity(self.entity).await.map_err(stored)?.casts;
+        let Some(last) = casts.last() else {
+            let hint = "it has no cast yet: send it an intent first";
+            return Err(codes::not_found("cast", "@last").data(json!({ "hint": hint })).into());
+        };
+        Ok(self.store.loom.cast(*last).await.map_err(stored)?.run_id)
+    }
+}

@@ -1,0 +1,113 @@
+//! Someone who types: an editor for lines and blocks, with what was typed before.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use anstream::{AutoStream, ColorChoice};
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Behavior, ColorMode, CompletionType, Config, Context, Editor, Helper};
+
+use super::command::NAMES;
+use super::entry;
+use super::input::Read;
+use crate::limits::HISTORY_ENTRIES_MAX;
+use crate::present::BOLD;
+
+/// What was typed, in the store's folder.
+const HISTORY: &str = "history";
+
+pub(super) struct Typing {
+    editor: Editor<Aid, FileHistory>,
+    prompt: String,
+    history: Option<PathBuf>,
+}
+
+impl Typing {
+    /// None where there is no terminal after all.
+    pub(super) fn new(name: &str, beside: Option<&Path>) -> Option<Self> {
+        let colours = match AutoStream::choice(&std::io::stderr()) {
+            ColorChoice::Never => ColorMode::Disabled,
+            ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => ColorMode::Enabled,
+        };
+        let config = Config::builder()
+            // Standard output is for answers: what is typed is shown on the terminal itself.
+            .behavior(Behavior::PreferTerm)
+            .bracketed_paste(true)
+            .completion_type(CompletionType::List)
+            .color_mode(colours)
+            .max_history_size(HISTORY_ENTRIES_MAX)
+            .and_then(|config| config.history_ignore_dups(true))
+            .ok()?
+            .build();
+        let mut editor = Editor::with_config(config).ok()?;
+        editor.set_helper(Some(Aid));
+        let history = beside.map(|beside| beside.join(HISTORY));
+        if let Some(history) = &history
+            && let Err(error) = editor.load_history(history)
+        {
+            tracing::debug!(%error, "there is no history yet");
+        }
+        Some(Self { editor, prompt: format!("{name}> "), history })
+    }
+
+    /// Waits until something was entered.
+    pub(super) fn entry(&mut self) -> Read {
+        match self.editor.readline(&self.prompt) {
+            Ok(typed) => {
+                self.remember(&typed);
+                Read::Entry(typed)
+            }
+            Err(ReadlineError::Interrupted | ReadlineError::Eof) => Read::End,
+            Err(error) => Read::Failed(error.to_string()),
+        }
+    }
+
+    /// At once: whoever is killed has typed it all the same.
+    fn remember(&mut self, typed: &str) {
+        if typed.trim().is_empty() {
+            return;
+        }
+        let added = self.editor.add_history_entry(typed.trim_end());
+        if let (Ok(true), Some(history)) = (added, &self.history)
+            && let Err(error) = self.editor.append_history(history)
+        {
+            tracing::warn!(%error, "what was typed could not be kept");
+        }
+    }
+}
+
+/// What the editor asks about the line.
+struct Aid;
+
+impl Helper for Aid {}
+
+impl Validator for Aid {
+    fn validate(&self, typed: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        if entry::is_open(typed.input()) { Ok(ValidationResult::Incomplete) } else { Ok(ValidationResult::Valid(None)) }
+    }
+}
+
+impl Completer for Aid {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        let begun = line.get(..pos).filter(|begun| begun.starts_with('/') && !begun.contains(char::is_whitespace));
+        let Some(begun) = begun else { return Ok((0, Vec::new())) };
+        Ok((0, NAMES.iter().filter(|name| name.starts_with(begun)).map(|name| format!("{name} ")).collect()))
+    }
+}
+
+impl Hinter for Aid {
+    type Hint = String;
+}
+
+impl Highlighter for Aid {
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        Cow::Owned(format!("{BOLD}{prompt}{BOLD:#}"))
+    }
+}

@@ -1,0 +1,97 @@
+//! When is what was typed whole, and what was meant by it?
+//!
+//! A line is an intent. One that ends in a backslash goes on in the next line; a block between `"""` may hold anything,
+//! blank lines and backslashes too. What is pasted comes as one entry and is taken as it is.
+
+const BLOCK: &str = "\"\"\"";
+
+/// What someone entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entry {
+    Nothing,
+    Intent(String),
+    /// A line that begins with one slash.
+    Command(String),
+}
+
+/// Whether these lines want another one.
+pub(super) fn is_open(typed: &str) -> bool {
+    match typed.trim_start().strip_prefix(BLOCK) {
+        Some(inside) => !inside.trim_end().ends_with(BLOCK),
+        None => typed.ends_with('\\'),
+    }
+}
+
+/// The same for an entry of which only the beginning was kept, from its last line.
+pub(super) fn goes_on(beginning: &str, line: &str) -> bool {
+    if beginning.trim_start().starts_with(BLOCK) {
+        return !line.trim_end().ends_with(BLOCK);
+    }
+    line.trim_end_matches('\n').ends_with('\\')
+}
+
+pub(super) fn meant(typed: &str) -> Entry {
+    if let Some(inside) = typed.trim_start().strip_prefix(BLOCK) {
+        // The end of the input closes a block that was left open.
+        let inside = inside.trim_end();
+        let inside = inside.strip_suffix(BLOCK).unwrap_or(inside);
+        let inside = inside.strip_prefix('\n').unwrap_or(inside);
+        return intent(inside.strip_suffix('\n').unwrap_or(inside).to_owned());
+    }
+    let text = typed.trim_end().strip_suffix('\\').unwrap_or(typed.trim_end());
+    let text = text.replace("\\\n", "\n");
+    if text.trim_start().starts_with('/') && !text.trim().contains('\n') {
+        return match text.trim().strip_prefix("//") {
+            Some(rest) => intent(format!("/{rest}")),
+            None => Entry::Command(text.trim().to_owned()),
+        };
+    }
+    intent(text)
+}
+
+fn intent(text: String) -> Entry {
+    if text.trim().is_empty() { Entry::Nothing } else { Entry::Intent(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Entry {
+        Entry::Intent(text.to_owned())
+    }
+
+    #[test]
+    fn a_line_is_an_intent_and_a_blank_one_is_nothing() {
+        assert_eq!(meant("count the rows\n"), said("count the rows"));
+        assert_eq!(meant("  \n"), Entry::Nothing);
+        assert_eq!(meant(""), Entry::Nothing);
+        assert!(!is_open("count the rows"));
+    }
+
+    #[test]
+    fn a_backslash_at_the_end_joins_the_next_line() {
+        assert!(is_open("one \\") && is_open("one \\\ntwo\\") && !is_open("one \\\ntwo"));
+        assert_eq!(meant("one \\\ntwo\\\nthree"), said("one \ntwo\nthree"));
+        assert_eq!(meant("a\\b"), said("a\\b"), "only at the end of a line");
+        assert_eq!(meant("left open\\"), said("left open"));
+    }
+
+    #[test]
+    fn a_block_holds_anything() {
+        assert!(is_open("\"\"\"") && is_open("\"\"\"one\n\n/two \\") && !is_open("\"\"\"one\n\n/two \\\n\"\"\""));
+        assert_eq!(meant("\"\"\"\none\n\n/two \\\n\"\"\""), said("one\n\n/two \\"));
+        assert_eq!(meant("\"\"\"short\"\"\""), said("short"));
+        assert!(!is_open("\"\"\"short\"\"\""));
+        assert_eq!(meant("\"\"\"\n\n\"\"\""), Entry::Nothing);
+        assert_eq!(meant("\"\"\"\nnever closed\n"), said("never closed"));
+    }
+
+    #[test]
+    fn a_slash_begins_a_command_and_two_an_intent() {
+        assert_eq!(meant("/fork 2 again\n"), Entry::Command("/fork 2 again".to_owned()));
+        assert_eq!(meant("//etc/hosts: what is it?"), said("/etc/hosts: what is it?"));
+        assert_eq!(meant("/etc/hosts\nwas pasted"), said("/etc/hosts\nwas pasted"));
+        assert_eq!(meant("\"\"\"/quit\"\"\""), said("/quit"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Where intents come from: someone who types, or a pipe.
+
+use std::io::{self, BufRead, Read as _};
+use std::path::Path;
+
+use cantrip_reply::{Refusal, codes};
+
+use super::editor::Typing;
+use super::entry::{self, Entry};
+use crate::interrupt::Presses;
+use crate::limits::TYPED_BYTES_MAX;
+
+/// The next thing that was given.
+pub(super) enum Given {
+    Intent(String),
+    Command(String),
+    Refused(Refusal),
+    End,
+}
+
+impl From<Entry> for Option<Given> {
+    fn from(entry: Entry) -> Self {
+        match entry {
+            Entry::Nothing => None,
+            Entry::Intent(intent) => Some(Given::Intent(intent)),
+            Entry::Command(line) => Some(Given::Command(line)),
+        }
+    }
+}
+
+pub(super) enum Input {
+    /// Taken while someone types.
+    Typed(Option<Box<Typing>>),
+    Piped(Presses),
+}
+
+impl Input {
+    pub(super) fn typed(name: &str, beside: Option<&Path>) -> Self {
+        Self::Typed(Typing::new(name, beside).map(Box::new))
+    }
+
+    pub(super) fn piped() -> Self {
+        Self::Piped(Presses::new())
+    }
+
+    /// Waits for the next entry that says something.
+    pub(super) async fn next(&mut self) -> Given {
+        loop {
+            let read = match self {
+                Self::Typed(typing) => typed(typing).await,
+                Self::Piped(presses) => tokio::select! { biased;
+                    () = presses.next() => Read::End,
+                    // A read that nobody waits for any more ends with the process.
+                    read = blocking(|| piped(&mut io::stdin().lock())) => read,
+                },
+            };
+            let given = match read {
+                Read::Entry(text) if text.len() > TYPED_BYTES_MAX => Some(Given::Refused(too_long(text.len()))),
+                Read::Entry(text) => entry::meant(&text).into(),
+                Read::TooLong(bytes) => Some(Given::Refused(too_long(bytes))),
+                Read::NotText => Some(Given::Refused(codes::target_unusable("an intent", "it is not text").into())),
+                Read::Failed(cause) => {
+                    tracing::error!(cause, "the input cannot be read");
+                    Some(Given::End)
+                }
+                Read::End => Some(Given::End),
+            };
+            if let Some(given) = given {
+                return given;
+            }
+        }
+    }
+}
+
+fn too_long(bytes: usize) -> Refusal {
+    codes::limit("the intent", bytes, TYPED_BYTES_MAX).into()
+}
+
+/// What was read.
+pub(super) enum Read {
+    Entry(String),
+    TooLong(usize),
+    NotText,
+    Failed(String),
+    End,
+}
+
+async fn blocking(read: impl FnOnce() -> Read + Send + 'static) -> Read {
+    tokio::task::spawn_blocking(read).await.unwrap_or(Read::End)
+}
+
+async fn typed(typing: &mut Option<Box<Typing>>) -> Read {
+    let Some(mut taken) = typing.take() else { return Read::End };
+    let read = tokio::task::spawn_blocking(move || {
+        let read = taken.entry();
+        (taken, read)
+    });
+    match read.await {
+        Ok((taken, read)) => {
+            *typing = Some(taken);
+            read
+        }
+        Err(_) => Read::End,
+    }
+}
+
+/// One entry: a line, or several that belong together. What is too long is read to its end and let go: its rest must
+/// not be taken for intents.
+fn piped(from: &mut impl BufRead) -> Read {
+    let mut all = Vec::new();
+    let mut bytes = 0;
+    loop {
+        let mut line = Vec::new();
+        let count = match from.by_ref().take(TYPED_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line) {
+            Ok(count) => count,
+            Err(error) => return Read::Failed(error.to_string()),
+        };
+        if count == 0 && bytes == 0 {
+            return Read::End;
+        }
+        bytes += count;
+        let fits = bytes <= TYPED_BYTES_MAX;
+        let whole = line.ends_with(b"\n");
+        let open = if fits {
+            all.append(&mut line);
+            let so_far = String::from_utf8_lossy(&all);
+            entry::is_open(so_far.strip_suffix('\n').unwrap_or(&so_far))
+        } else {
+            // How it began decides what ends it.
+            !whole || entry::goes_on(&String::from_utf8_lossy(&all), &String::from_utf8_lossy(&line))
+        };
+        if open && count > 0 {
+            continue;
+        }
+        if !fits {
+            return Read::TooLong(bytes);
+        }
+        return match String::from_utf8(all) {
+            Ok(text) => Read::Entry(text),
+            Err(_) => Read::NotText,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(input: &[u8]) -> Vec<String> {
+        let mut from = input;
+        let mut found = Vec::new();
+        loop {
+            match piped(&mut from) {
+                Read::Entry(text) => found.push(text),
+                Read::TooLong(bytes) => found.push(format!("too long: {bytes}")),
+                Read::NotText => found.push("not text".to_owned()),
+                Read::Failed(cause) => panic!("{cause}"),
+                Read::End => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn a_pipe_gives_a_line_at_a_time_and_what_belongs_together() {
+        assert_eq!(entries(b"one\n\ntwo\\\nlines\nlast"), ["one\n", "\n", "two\\\nlines\n", "last"]);
+        assert_eq!(entries(b"\"\"\"\na\n\nb\n\"\"\"\nnext\n"), ["\"\"\"\na\n\nb\n\"\"\"\n", "next\n"]);
+        assert_eq!(entries(b"\"\"\"\nopen"), ["\"\"\"\nopen"]);
+        assert_eq!(entries(b""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_text_is_told_and_the_next_line_is_read() {
+        let long = [b"x".repeat(TYPED_BYTES_MAX + 5), b"\nnext\n".to_vec()].concat();
+        assert_eq!(entries(&long), [format!("too long: {}", TYPED_BYTES_MAX + 6), "next\n".to_owned()]);
+        assert_eq!(entries(b"\xff\xfe\nnext\n"), ["not text", "next\n"]);
+        let block = ["\"\"\"\n".to_owned(), "line\n".repeat(TYPED_BYTES_MAX / 4)].concat();
+        let block = format!("{block}/quit\n\"\"\"\nnext\n");
+        let found = entries(block.as_bytes());
+        assert!(found.len() == 2 && found[0].starts_with("too long") && found[1] == "next\n", "{}", found.len());
+    }
+}

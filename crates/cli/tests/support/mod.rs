@@ -1,0 +1,141 @@
+//! What the tests of the binary share: a folder of its own for each, and a terminal to type on.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+pub mod terminal;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use cantrip_reply::AnyCode;
+use cantrip_reply::testing::assert_envelope;
+use serde_json::Value;
+
+/// A folder of its own, which is also the only home the binary sees. Casts go to `jsonl:kept` in it.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    #[track_caller]
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).expect("a file can be written");
+    }
+
+    #[track_caller]
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path().join(name)).expect("a file can be read")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cantrip"));
+        command.args(arguments);
+        self.around(&mut command);
+        command
+    }
+
+    /// The surroundings in which the binary runs.
+    pub fn around(&self, command: &mut Command) {
+        command.current_dir(self.path()).env("HOME", self.path()).env("CANTRIP_STORE", "jsonl:kept");
+        for variable in ["XDG_DATA_HOME", "XDG_CONFIG_HOME", "CANTRIP_CRYSTAL", "CARGO", "NO_COLOR", "CANTRIP_LOG"] {
+            command.env_remove(variable);
+        }
+    }
+
+    pub fn spawn(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary runs")
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    /// Runs it with this piped in.
+    pub fn piped(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command(arguments);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        // One that refuses before it reads closes the pipe.
+        let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+        child.wait_with_output().expect("the binary ends")
+    }
+
+    /// A line as someone pastes it.
+    pub fn pasted(&self, line: &str) -> Output {
+        let folder = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder");
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("set -eo pipefail; {line}")]);
+        self.around(&mut command);
+        command.env("PATH", path).stdin(Stdio::null()).output().expect("bash runs")
+    }
+
+    #[track_caller]
+    pub fn envelope(&self, arguments: &[&str], code: AnyCode) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_envelope(&envelope, code);
+        envelope
+    }
+
+    /// The value that a look at the loom gives.
+    #[track_caller]
+    pub fn seen(&self, arguments: &[&str]) -> Value {
+        let arguments = [&["loom"], arguments].concat();
+        self.envelope(&arguments, cantrip_reply::codes::READ.any())["data"]["value"].clone()
+    }
+
+    /// The intents of the latest thread, oldest first.
+    #[track_caller]
+    pub fn intents(&self) -> Vec<String> {
+        let thread = self.seen(&["thread"]);
+        let casts = thread["casts"].as_array().expect("casts").iter();
+        casts.map(|cast| cast["intent"].as_str().expect("a text").to_owned()).collect()
+    }
+
+    /// An entity that counts in its sandbox: each answer is the sum so far, the second after a turn of its own.
+    pub fn with_adder(self) -> Self {
+        self.write(
+            "adder.toml",
+            "name = \"adder\"\ncrystal = \"scripted/adder.yaml\"\nmedium = \"javascript\"\n[call]\n\
+             require_done_tool = true\n[wards]\nmax_turns = 5\n",
+        );
+        self.write(
+            "adder.yaml",
+            "responses:\n  - code: var sum = 2; done(sum)\n  - code: console.log('adding'); sum += 3\n  \
+             - code: done(sum)\n  - code: sum += 10; done(sum)\n  - code: done('rest')\n",
+        );
+        self
+    }
+
+    /// What `new` writes.
+    pub fn with_hello(self) -> Self {
+        assert!(self.run(&["new", "hello"]).status.success());
+        self
+    }
+}
+
+#[track_caller]
+pub fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("UTF-8")
+}
+
+#[track_caller]
+pub fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("UTF-8")
+}
+
+#[track_caller]
+pub fn id(value: &Value) -> &str {
+    value.as_str().expect("an id")
+}
