@@ -258,20 +258,14 @@ async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) 
 fn a_file_that_is_none_of_ours_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.db");
-    let cases: [(&str, Box<dyn Fn()>); 3] = [
-        ("a text", Box::new(|| fs::write(&path, "dear diary, today was a long day\n".repeat(40)).unwrap())),
-        (
-            "another program's database",
-            Box::new(|| {
-                let connection = rusqlite::Connection::open(&path).unwrap();
-                connection.execute_batch("CREATE TABLE runs (distance INTEGER)").unwrap();
-            }),
-        ),
-        (
-            "a header and no more",
-            Box::new(|| fs::write(&path, b"SQLite format 3\0 and then something else".repeat(60)).unwrap()),
-        ),
-    ];
+    let text = || fs::write(&path, "dear diary, today was a long day\n".repeat(40)).unwrap();
+    let other_program = || {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute_batch("CREATE TABLE runs (distance INTEGER)").unwrap();
+    };
+    let header = || fs::write(&path, b"SQLite format 3\0 and then something else".repeat(60)).unwrap();
+    let cases: [(&str, &dyn Fn()); 3] =
+        [("a text", &text), ("another program's database", &other_program), ("a header and no more", &header)];
     for (what, make) in cases {
         let _ = fs::remove_file(&path);
         make();

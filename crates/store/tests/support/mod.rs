@@ -167,9 +167,8 @@ impl Kit for InPostgres {
 
     fn number(&self, sql: &str) -> i64 {
         let answers = in_postgres(&self.url, &format!("SET search_path = {}; {sql}", self.schema)).unwrap();
-        let row = answers.iter().find_map(|answer| match answer {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
+        let row = answers.iter().find_map(|answer| {
+            if let tokio_postgres::SimpleQueryMessage::Row(row) = answer { row.get(0) } else { None }
         });
         row.unwrap().parse().unwrap()
     }
@@ -243,7 +242,9 @@ fn start_postgres() -> String {
         "a private Postgres does not start in {}",
         folder.display()
     );
-    shell(stop, &[&std::process::id().to_string()]).stderr(Stdio::null()).spawn().unwrap();
+    // In the background: the shell that starts it ends at once, and is waited for.
+    let watched = format!("({stop}) &");
+    assert!(shell(&watched, &[&std::process::id().to_string()]).stderr(Stdio::null()).status().unwrap().success());
     format!("postgres://cantrip@{}/postgres", encoded(&folder))
 }
 
