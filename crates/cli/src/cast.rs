@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{AnyLoom, Ending, Memory};
+use cantrip::loom::Ending;
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply};
 use cantrip_reply::{Call, Guard, Refusal, codes};
@@ -102,13 +102,14 @@ impl Cast {
             [_] | [] => Source::BuiltIn(PathBuf::from(".")),
         };
         let spell = source.read(self.crystal.as_deref())?;
-        let cantrip = spells::build(&spell, &AnyLoom::new(Memory::new()))?;
+        let cantrip = spells::build_nowhere(&spell)?;
         Ok((spell, cantrip))
     }
 
     fn prepare(&self) -> Result<Prepared, Refusal> {
         let (source, intent) = self.spell()?;
         let spell = source.read(self.crystal.as_deref())?;
+        spells::build_nowhere(&spell)?;
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
         let cantrip = spells::build(&spell, &store.loom)?;

@@ -10,7 +10,7 @@ use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{AnyCrystal, Compatible, ModelName, NameFault};
-use cantrip::loom::AnyLoom;
+use cantrip::loom::{AnyLoom, Memory};
 use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
@@ -96,6 +96,12 @@ pub(crate) fn around() -> Vec<(PathBuf, Spell)> {
     let mut found: Vec<_> = spells.filter_map(|path| Spell::open(&path).ok().map(|spell| (path, spell))).collect();
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     found
+}
+
+/// Makes the cantrip of a spell as far as it can be made without a loom: whatever is wrong with it is told before a store
+/// is opened, so a spell that cannot be cast leaves no folder behind.
+pub(crate) fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
+    build(spell, &AnyLoom::new(Memory::new()))
 }
 
 /// Makes the cantrip of a spell, to be cast into this loom.

@@ -95,9 +95,12 @@ impl Summon {
                 return Err(Refusal::from(codes::config_invalid("summon", "--context", rule)).into());
             }
         };
-        // A spell that cannot be cast leaves no folder behind.
         let new = match &who {
-            Who::New(source) => Some((source.clone(), source.read(self.crystal.as_deref())?)),
+            Who::New(source) => {
+                let spell = source.read(self.crystal.as_deref())?;
+                spells::build_nowhere(&spell)?;
+                Some((source.clone(), spell))
+            }
             Who::Known(_) => None,
         };
         let store = store::open(self.store.as_deref(), &here)?;

@@ -28,7 +28,11 @@ impl Folder {
     fn run(&self, arguments: &[&str], input: Option<&str>) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cantrip"));
         command.args(arguments).current_dir(self.path()).env("HOME", self.path()).env_remove("XDG_DATA_HOME");
-        command.env_remove("CANTRIP_STORE").env_remove("CANTRIP_CRYSTAL");
+        command
+            .env_remove("CANTRIP_STORE")
+            .env_remove("CANTRIP_CRYSTAL")
+            .env_remove("CARGO")
+            .env_remove("XDG_CONFIG_HOME");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let Some(input) = input else { return command.stdin(Stdio::null()).output().expect("the binary runs") };
         let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary runs");
@@ -43,6 +47,14 @@ impl Folder {
         assert_envelope(&envelope, code);
         envelope
     }
+}
+
+/// With what `new` writes, cast into `jsonl:kept`; gives what a person was told.
+fn told_of_a_cast(folder: &Folder) -> String {
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "say hello", "--store", "jsonl:kept"], None);
+    assert!(output.status.success(), "{output:?}");
+    stderr(&output).to_owned()
 }
 
 fn stdout(output: &Output) -> &str {
@@ -174,4 +186,106 @@ fn a_dry_run_shows_what_the_loader_added_and_casts_nothing() {
     let output = folder.run(&["cast", "hello.toml", "x", "--dry-run"], None);
     assert!(output.status.success() && stdout(&output).contains("[gates.done]"), "{output:?}");
     assert!(!folder.path().join(".local").exists(), "something was written");
+}
+
+#[test]
+fn the_commands_that_a_cast_ends_with_work_as_pasted() {
+    let folder = Folder::new();
+    let told = told_of_a_cast(&folder);
+    let commands: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("  cantrip ")).collect();
+    let verbs: Vec<&str> =
+        commands.iter().filter_map(|command| command.split(" turn_").next()?.split(" ent_").next()).collect();
+    assert_eq!(verbs, ["loom show", "loom fork", "summon"], "{told}");
+    let folder_of_binary = Path::new(env!("CARGO_BIN_EXE_cantrip")).parent().expect("a folder");
+    let path = format!("{}:{}", folder_of_binary.display(), std::env::var("PATH").expect("a PATH"));
+    for (command, printed) in commands.iter().zip(["  It works.\n", "hello from hello\n", "hello from hello\n"]) {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("set -o pipefail; echo 'once more' | cantrip {command}")]);
+        shell.current_dir(folder.path()).env("HOME", folder.path()).env("PATH", &path).env_remove("CANTRIP_STORE");
+        let output = shell.output().expect("bash runs");
+        assert!(output.status.success() && stdout(&output).contains(printed), "{command}: {output:?}");
+    }
+}
+
+#[test]
+fn a_store_whose_name_a_shell_would_split_is_quoted() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "say hello", "--store", "jsonl:it's kept"], None);
+    assert!(stderr(&output).contains(r"--store 'jsonl:it'\''s kept'"), "{output:?}");
+}
+
+#[test]
+fn what_is_kept_nowhere_offers_no_command() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "say hello", "--store", "memory:"], None);
+    assert!(output.status.success() && !stderr(&output).contains("cantrip "), "{output:?}");
+}
+
+#[test]
+fn upserts_are_lines_of_json_in_the_place_of_the_answer() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "say hello", "--jsonl"], None);
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let kinds: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"turn_started"), Some(&"turn_complete")), "{output:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "turn_started").count(), 2);
+    let answer = lines.iter().find(|line| line["itemId"].as_str().is_some_and(|item| item.ends_with("/answer")));
+    assert_eq!(answer.map(|line| &line["content"]), Some(&json!("hello from hello")));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn the_intent_may_be_piped_in_and_the_context_is_then_a_file() {
+    let folder = Folder::new();
+    folder.write("counter.toml", CODE);
+    folder.write("counter.yaml", "responses:\n  - code: done(context.rows)\n");
+    folder.write("rows.json", "{\"rows\": 7}");
+    let output = folder
+        .run(&["cast", "counter.toml", "-", "--context", "rows.json", "--store", "jsonl:kept"], Some("how many?"));
+    assert_eq!(stdout(&output), "7\n", "{output:?}");
+    let records = fs::read_to_string(folder.path().join("kept/records.jsonl")).expect("a loom");
+    assert!(records.contains("how many?"), "the intent is not in the record");
+    // Data that is JSON is a value in a pipe, too.
+    let output = folder.run(&["cast", "counter.toml", "how many?", "--quiet"], Some("{\"rows\": 8}"));
+    assert_eq!(stdout(&output), "8\n", "{output:?}");
+}
+
+#[test]
+fn a_dry_run_shows_prompt_and_tools_and_needs_no_intent() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "hello"], codes::CREATED.any());
+    let output = folder.run(&["cast", "hello.toml", "--dry-run"], None);
+    let shown = stdout(&output);
+    for part in
+        ["# spell\nname = \"hello\"", "# system prompt\nYou answer in one sentence.\n", "# tools\n", "\necho(text)\n"]
+    {
+        assert!(shown.contains(part), "{part:?} is not in {shown}");
+    }
+    let told = folder.envelope(&["cast", "hello.toml", "--dry-run"], codes::READ.any());
+    assert_eq!(told["data"]["system_prompt"], "You answer in one sentence.");
+    let tools: Vec<_> =
+        told["data"]["tools"].as_array().expect("tools").iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(tools, [json!("done"), json!("echo")]);
+    assert!(!folder.path().join(".local").exists(), "something was written");
+}
+
+#[test]
+fn an_answer_reaches_a_pipe_byte_for_byte() {
+    let folder = Folder::new();
+    folder.write("counter.toml", CODE);
+    folder.write("counter.yaml", "responses:\n  - code: done('\\x1b[31mred\\x1b[0m')\n");
+    let output = folder.run(&["cast", "counter.toml", "colour", "--quiet"], None);
+    assert_eq!(stdout(&output), "\u{1b}[31mred\u{1b}[0m\n", "{output:?}");
+}
+
+#[test]
+fn a_spell_is_found_by_its_name_here_and_among_the_users_own() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "near", "--in", "spells"], codes::CREATED.any());
+    folder.envelope(&["new", "own", "--in", ".config/cantrip/spells"], codes::CREATED.any());
+    assert_eq!(stdout(&folder.run(&["cast", "near", "say hello", "--quiet"], None)), "hello from near\n");
+    assert_eq!(stdout(&folder.run(&["cast", "own", "say hello", "--quiet"], None)), "hello from own\n");
 }

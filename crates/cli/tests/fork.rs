@@ -178,6 +178,7 @@ fn two_threads_are_told_from_where_they_part() {
     folder.envelope(&["loom", "fork", &first, "double it"], codes::TERMINATED.any());
     let a = id(&original["leaf"]).to_owned();
     let diff = folder.seen(&["diff", &a]);
+    assert_eq!(folder.seen(&["diff"]), diff, "a fork is compared with what it branched off from");
     assert_eq!(diff["shared"], json!({"turns": 1, "last": first}));
     assert_eq!((diff["a"]["turns"].as_u64(), diff["b"]["turns"].as_u64()), (Some(2), Some(3)));
     let pairs = turns(&diff);
@@ -212,6 +213,8 @@ fn threads_that_share_nothing_are_set_against_each_other_and_the_same_one_is_sai
     let one = folder.seen(&["show"])["entity_id"].clone();
     folder.write("adder.yaml", "responses:\n  - code: var sum = 5; console.log('counted')\n  - code: done(sum + 1)\n");
     folder.envelope(&["cast", "adder.toml", "count"], codes::TERMINATED.any());
+    let alone = folder.envelope(&["loom", "diff"], codes::NOT_FOUND.any());
+    assert!(alone["data"]["hint"].as_str().is_some_and(|hint| hint.contains("loom diff THREAD")), "{alone}");
     let diff = folder.seen(&["diff", id(&one), "@last"]);
     assert_eq!(diff["shared"], json!({"turns": 0, "last": null}));
     assert_eq!(turns(&diff)[0]["differences"], json!([]), "the first turns say and do the same");

@@ -134,6 +134,25 @@ fn children_stand_indented_below_the_turn_that_cast_them_even_without_a_turn() {
 }
 
 #[test]
+fn a_long_tree_is_drawn_whole_and_listed_as_far_as_an_envelope_goes() {
+    const TURNS: usize = 1_100;
+    let folder = Folder::empty();
+    folder.write(
+        "talker.toml",
+        &format!(
+            "name = \"talker\"\ncrystal = \"scripted/talker.yaml\"\n[call]\nrequire_done_tool = true\n[wards]\nmax_turns = {TURNS}\n"
+        ),
+    );
+    folder.write("talker.yaml", &format!("responses:\n{}", "  - content: on and on\n".repeat(TURNS)));
+    folder.envelope(&["cast", "talker.toml", "talk", "--store", "jsonl:kept"], codes::WARD_REACHED.any());
+    assert_eq!(folder.seen(&["ls"])[0]["turns"], json!(TURNS));
+    assert_eq!(folder.text(&["tree"]).lines().count(), TURNS + 2);
+    let tree = folder.seen(&["tree"]);
+    assert_eq!(tree["turns"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(tree["truncated"], json!({"shown": 1_000, "total": TURNS}));
+}
+
+#[test]
 fn show_tells_what_a_turn_said_called_and_took() {
     let folder = Folder::with_a_cast();
     let last = folder.seen(&["show"]);

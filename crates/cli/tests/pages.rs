@@ -111,6 +111,8 @@ fn run(command: &str) -> (String, i32) {
         .current_dir(root())
         .env("PATH", path)
         .env("NO_COLOR", "1")
+        // The pages are for someone who has the binary in the path, and not for cargo.
+        .env_remove("CARGO")
         .output()
         .expect("bash runs");
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))

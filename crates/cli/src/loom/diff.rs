@@ -8,12 +8,12 @@ use std::fmt::Write;
 
 use cantrip::canon::{EntityId, TurnId};
 use cantrip::loom::{
-    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Output, Settlement, Thread, ThreadState, Turn, render,
+    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Origin, Output, Settlement, Thread, ThreadState, Turn, render,
 };
 use cantrip::store_refusal;
-use cantrip_reply::{Refusal, ReplyType};
+use cantrip_reply::{Refusal, ReplyType, codes};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::{counted, find};
@@ -21,14 +21,16 @@ use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
 use crate::present::{BOLD, DIM, colour, cut, harmless, width};
 
 /// Compare two threads: where they part, and what differs turn by turn.
+///
+/// One alone is compared with the latest; none, the latest fork with what it branched off from.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
+#[command(after_help = "Examples:\n  cantrip loom diff\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
                         cantrip loom diff turn_06cyf9 @last --json")]
 pub(super) struct Compare {
     /// The turn that one thread ends with, or its entity, cast or run.
-    a: String,
+    a: Option<String>,
 
-    /// The same of the other thread; the latest without.
+    /// The same of the other thread.
     b: Option<String>,
 }
 
@@ -89,10 +91,25 @@ struct Difference {
 impl Compare {
     pub(super) async fn read(&self, loom: &AnyLoom) -> Result<Diff, Refusal> {
         let stored = |error| store_refusal(&error);
-        let a = find::turn(loom, Some(&self.a)).await?;
         let b = find::turn(loom, self.b.as_deref()).await?;
+        let a = match &self.a {
+            Some(a) => find::turn(loom, Some(a)).await?,
+            None => original(loom, b).await?,
+        };
         Ok(compared(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
     }
+}
+
+/// The thread that the fork at this leaf branched off from.
+async fn original(loom: &AnyLoom, leaf: TurnId) -> Result<TurnId, Refusal> {
+    let stored = |error| store_refusal(&error);
+    let entity = loom.entity(loom.turn(leaf).await.map_err(stored)?.entity_id).await.map_err(stored)?;
+    if let Origin::Fork(fork) = entity.entity.origin {
+        let before = loom.turn(fork.turn).await.map_err(stored)?.entity_id;
+        return Ok(loom.entity(before).await.map_err(stored)?.leaf.unwrap_or(fork.turn));
+    }
+    let hint = format!("the latest thread is no fork; name what to compare it with: cantrip loom diff THREAD {leaf}");
+    Err(codes::not_found("thread", "original").data(json!({ "hint": hint })).into())
 }
 
 fn compared(a: &Thread, b: &Thread) -> Diff {
@@ -236,7 +253,7 @@ impl Diff {
         for text in listed.flat_map(|difference| [&mut difference.a, &mut difference.b]).flatten() {
             *text = cut(text, DIFF_TEXT_BYTES / 4);
         }
-        self.truncated = Some(serde_json::json!({"shown": self.turns.len(), "total": turns, "bytes": bytes}));
+        self.truncated = Some(json!({"shown": self.turns.len(), "total": turns, "bytes": bytes}));
         self
     }
 

@@ -22,12 +22,14 @@ pub(super) fn is_open(typed: &str) -> bool {
     }
 }
 
-/// The same for an entry of which only the beginning was kept, from its last line.
-pub(super) fn goes_on(beginning: &str, line: &str) -> bool {
-    if beginning.trim_start().starts_with(BLOCK) {
-        return !line.trim_end().ends_with(BLOCK);
-    }
-    line.trim_end_matches('\n').ends_with('\\')
+/// Whether an entry that begins so is a block.
+pub(super) fn is_block(beginning: &str) -> bool {
+    beginning.trim_start().starts_with(BLOCK)
+}
+
+/// Whether an entry wants another line, from the last one it has; that is not its first.
+pub(super) fn goes_on(block: bool, line: &str) -> bool {
+    if block { !line.trim_end().ends_with(BLOCK) } else { line.trim_end_matches('\n').ends_with('\\') }
 }
 
 pub(super) fn meant(typed: &str) -> Entry {

@@ -107,8 +107,7 @@ async fn typed(typing: &mut Option<Box<Typing>>) -> Read {
 /// One entry: a line, or several that belong together. What is too long is read to its end and let go: its rest must
 /// not be taken for intents.
 fn piped(from: &mut impl BufRead) -> Read {
-    let mut all = Vec::new();
-    let mut bytes = 0;
+    let (mut all, mut bytes, mut block) = (Vec::new(), 0, false);
     loop {
         let mut line = Vec::new();
         let count = match from.by_ref().take(TYPED_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line) {
@@ -118,18 +117,22 @@ fn piped(from: &mut impl BufRead) -> Read {
         if count == 0 && bytes == 0 {
             return Read::End;
         }
+        let text = String::from_utf8_lossy(&line);
+        // Only this line is looked at, however long the entry is already: how it began decides what ends it.
+        let open = if bytes == 0 {
+            block = entry::is_block(&text);
+            entry::is_open(text.trim_end_matches('\n'))
+        } else {
+            entry::goes_on(block, &text)
+        };
         bytes += count;
         let fits = bytes <= TYPED_BYTES_MAX;
-        let whole = line.ends_with(b"\n");
-        let open = if fits {
+        let whole = text.ends_with('\n');
+        if fits {
             all.append(&mut line);
-            let so_far = String::from_utf8_lossy(&all);
-            entry::is_open(so_far.strip_suffix('\n').unwrap_or(&so_far))
-        } else {
-            // How it began decides what ends it.
-            !whole || entry::goes_on(&String::from_utf8_lossy(&all), &String::from_utf8_lossy(&line))
-        };
-        if open && count > 0 {
+        }
+        // A line without an end is the last one, or the beginning of one that is too long: the next look tells.
+        if count > 0 && (open || !whole) {
             continue;
         }
         if !fits {
