@@ -5,6 +5,7 @@
 //! checked here, as a function from what a workspace holds to what is wrong with it; the tests feed it the real
 //! workspace, and broken ones to see that each rule can fail.
 
+pub mod garble;
 pub mod rulebook;
 
 use std::collections::{BTreeMap, BTreeSet};

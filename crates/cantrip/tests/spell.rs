@@ -9,6 +9,7 @@ use cantrip_circle::{AnyGate, Label, MediumKind};
 use cantrip_crystal::Crystal;
 use cantrip_loom::{AnyLoom, Memory};
 use cantrip_reply::{AnyCode, Refusal, codes, testing};
+use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -478,16 +479,57 @@ fn a_file_that_cannot_be_read_is_told_without_the_hosts_path() {
     assert!(told.contains("a.toml") && !told.contains("nowhere"), "{told}");
 }
 
+/// What means something in a spell, or nearly.
+const WORDS: &[&str] = &[
+    "[wards]",
+    "[[gates]]",
+    "[gates.read]",
+    "[call]\n",
+    "= ",
+    "\"",
+    "\"\"\"",
+    "'",
+    "\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ".",
+    "#",
+    "max_turns = -1\n",
+    "max_turns = 99999999999999999999\n",
+    "timeout = \"\"\n",
+    "timeout = 1e400\n",
+    "nan",
+    "1979-05-27",
+    "root = \"..\"\n",
+    "crystal = \"\"\n",
+    "medium = \"code\"\n",
+    "labels = [1]\n",
+    "command = []\n",
+    "\u{0}",
+    "\u{fffd}",
+    "\\u0000",
+];
+
+/// Whether a text is a spell, or is refused as one that is Invalid.
+fn told_apart(text: &str) -> bool {
+    let Err(fault) = read(text) else { return true };
+    let guarded = testing::guarded(|rb| rb.refuse(fault.into()));
+    [codes::CONFIG_INVALID.any(), codes::UNPARSABLE.any()].contains(&guarded.reply.code())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(garble::samples(128))]
 
     #[test]
-    fn no_text_brings_the_reader_down(text in "\\PC*", at in 0..FULL.len(), cut in 0_usize..40) {
-        let _ = read(&text);
-        let (start, end) = (FULL.floor_char_boundary(at), FULL.floor_char_boundary((at + cut).min(FULL.len())));
-        if let Err(fault) = read(&format!("{}{text}{}", &FULL[..start], &FULL[end..])) {
-            let guarded = testing::guarded(|rb| rb.refuse(fault.into()));
-            prop_assert!(guarded.reply.code() == codes::CONFIG_INVALID.any() || guarded.reply.code() == codes::UNPARSABLE.any());
-        }
+    fn no_text_brings_the_reader_down(text in "\\PC*") {
+        prop_assert!(told_apart(&text));
+    }
+
+    #[test]
+    fn a_spell_that_is_almost_right_is_read_or_refused_as_invalid(text in garble::garbled_text(&[FULL], WORDS)) {
+        prop_assert!(told_apart(&text), "{text}");
     }
 }

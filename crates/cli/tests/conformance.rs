@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
+use cantrip_tests::garble;
+use proptest::prelude::*;
 use serde_json::Value;
 
 /// Cases of ours that fail, each with the reason; one that passes again has to leave this list.
@@ -330,6 +332,29 @@ fn an_entity_that_lives_on_is_summoned_before_it_is_sent_anything() {
         let output = conformance(&[&file]);
         assert_eq!(output.status.code(), Some(2), "{action}: {output:?}");
         assert!(text(&output.stderr).contains("faulty.yaml:4: "), "{action}: {output:?}");
+    }
+}
+
+/// What means something in a file of cases, or nearly.
+const WORDS: &[&str] = &["- ", "\n", ": ", "{", "}", "[", "]", "&a ", "*a", "|", "\"", "\t", "null", "1e999", "\u{0}"];
+
+proptest! {
+    #![proptest_config(garble::samples(12))]
+
+    /// The whole command, on files that are no text as well: it answers, and runs nothing of what it cannot read.
+    #[test]
+    fn a_file_that_is_almost_right_is_refused_as_invalid_or_read(
+        bytes in garble::garbled(&[include_str!("../../../tests/conformance/loop.yaml")], WORDS),
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("almost.yaml");
+        fs::write(&path, bytes).expect("the file can be written");
+        // No case is called so: a file that can be read is found to have none.
+        let output = conformance(&[path.to_str().expect("UTF-8"), "--json", "--filter", "no case is called so"]);
+        prop_assert_eq!(output.status.code(), Some(2), "{:?}", &output);
+        let envelope: Value = serde_json::from_slice(&output.stdout).expect("an envelope");
+        let code = if envelope["code"] == codes::NOT_FOUND.any().as_str() { codes::NOT_FOUND.any() } else { codes::UNPARSABLE.any() };
+        assert_envelope(&envelope, code);
     }
 }
 

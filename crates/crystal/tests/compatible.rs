@@ -12,7 +12,8 @@ use cantrip_crystal::{
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, ProviderParts};
 use cantrip_reply::testing::{assert_code, guarded};
-use cantrip_reply::{Code, codes};
+use cantrip_reply::{Code, ReplyType, codes};
+use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -36,6 +37,10 @@ async fn endpoint(responses: impl IntoIterator<Item = Served>) -> (Compatible, A
 /// Asks once, and holds whatever comes to the promises.
 async fn ask(served: Served) -> Result<Answer, Failure> {
     let (crystal, _) = endpoint([served]).await;
+    asked(&crystal).await
+}
+
+async fn asked(crystal: &Compatible) -> Result<Answer, Failure> {
     let heard = Heard::default();
     let outcome = crystal.ask(&sample_request(1), &heard).await;
     assert_eq!(consistent(&heard.events(), &outcome), Ok(()));
@@ -344,8 +349,88 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
+/// A stream with everything in it.
+const STREAM: &str = r#"data: {"id":"x","model":"small","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}
+
+data: {"choices":[{"index":0,"delta":{"content":"lo","reasoning_content":"hm"}}]}
+
+: a comment
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"read","arguments":"{\"p\":"}}]}}]}
+
+data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]},"finish_reason":"tool_calls"}]}
+
+data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1}}}
+
+data: [DONE]
+
+"#;
+
+/// What means something in a stream, or nearly.
+const WORDS: &[&str] = &[
+    "data:",
+    "data: ",
+    "\n\n",
+    "\r\n\r\n",
+    "\r",
+    "event: error\n",
+    "id: 1\n",
+    "retry: 5\n",
+    ": ",
+    "[DONE]",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    ",",
+    "null",
+    "true",
+    "-1",
+    "1e999",
+    "99999999999999999999",
+    "\"error\":{\"message\":\"no\"},",
+    "\"index\":7,",
+    "\"choices\":[],",
+    "\"delta\":null,",
+    "\"finish_reason\":\"content_filter\",",
+    "\"tool_calls\":[{}],",
+    "\\ud800",
+    "\u{0}",
+    "\u{feff}",
+    "<html>",
+];
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(garble::samples(48))]
+
+    /// Asking holds each outcome to the promises; a whole answer and a stream are read by different code.
+    #[test]
+    fn a_server_that_is_almost_right_is_understood_or_a_failure_with_its_code(
+        streamed in garble::garbled(&[STREAM], WORDS),
+        whole in garble::garbled_text(&[WHOLE], WORDS),
+    ) {
+        let json = "content-type: application/json\r\n";
+        let served = [Served::Stream(streamed), Served::Whole(200, json, whole.clone()), Served::Whole(500, json, whole)];
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let outcomes = runtime.block_on(async {
+            let (crystal, _) = endpoint(served).await;
+            [asked(&crystal).await, asked(&crystal).await, asked(&crystal).await]
+        });
+        for failure in outcomes.into_iter().filter_map(Result::err) {
+            let reply = guarded(|rb| rb.error(failure.filled(1))).reply;
+            prop_assert_eq!(reply.reply_type(), ReplyType::Failure);
+        }
+    }
+}
+
+const WHOLE: &str = r#"{"id": "x", "model": "small", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
+    "role": "assistant", "content": "Hello", "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{\"p\": 1}"}}]}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2}}"#;
+
+proptest! {
+    #![proptest_config(garble::samples(64))]
 
     /// `ask` holds each outcome to the promises.
     #[test]

@@ -9,6 +9,7 @@ use cantrip_crystal::{Response, Script, Scripted, ScriptedError};
 use cantrip_loom::{Finish, Usage};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
+use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -214,6 +215,81 @@ fn the_examples_of_the_page_are_scripts() {
         }
     }
     assert!(count >= 3, "{count} examples were found");
+}
+
+/// What means something in a script, or nearly.
+const WORDS: &[&str] = &[
+    "- ",
+    "\n",
+    "\n  ",
+    "\n- ",
+    ": ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    "&a ",
+    "*a ",
+    "*b",
+    "<<: *a",
+    "!!int ",
+    "!x ",
+    "|",
+    ">-",
+    "? ",
+    "---\n",
+    "...\n",
+    "\"",
+    "'",
+    "#",
+    "\t",
+    "%YAML 1.2\n",
+    "null",
+    "true",
+    "-1",
+    "1e999",
+    "99999999999999999999",
+    ".nan",
+    "0x10",
+    "responses:",
+    "usage:",
+    "error:",
+    "status: 99999",
+    "chunks:",
+    "delay_ms: -5",
+    "code: |",
+    "\u{feff}",
+    "\u{0}",
+    "{\"a\":",
+    "\\ud800",
+];
+
+const LINES: &str = r#"{"name": "parent", "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
+{"content": "Looking.", "tool_calls": [{"id": "c1", "gate": "read", "args": {"path": "a.txt"}}]}
+{"error": {"status": 429, "message": "slow", "retry_after": 1.5}}
+{"code": "done(1)", "delay_ms": 3}
+"#;
+
+/// Whether a text is a script, or is refused as one that is Invalid, with lines that it has.
+fn told_apart(file: &str, text: &str) -> bool {
+    let Err(fault) = Script::read(file, text) else { return true };
+    let lines = text.lines().count() + 1;
+    let placed = fault.issues.iter().all(|issue| (1..=lines).contains(&issue.line));
+    placed && guarded(|rb| rb.invalid(fault.filled())).reply.code() == codes::UNPARSABLE.any()
+}
+
+proptest! {
+    #![proptest_config(garble::samples(256))]
+
+    #[test]
+    fn a_script_that_is_almost_right_is_read_or_refused_as_invalid(
+        yaml in garble::garbled_text(&[FULL], WORDS),
+        lines in garble::garbled_text(&[LINES], WORDS),
+    ) {
+        prop_assert!(told_apart("a.yaml", &yaml), "{yaml}");
+        prop_assert!(told_apart("a.jsonl", &lines), "{lines}");
+    }
 }
 
 proptest! {
