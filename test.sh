@@ -2,13 +2,13 @@
 # Runs every check there is. Installs what is missing, asks for nothing, and stops whatever it started.
 #
 #   ./test.sh           everything CI runs
-#   ./test.sh --long    the slow suites in their long form too (more samples per property)
+#   ./test.sh --long    the slow suites in their long form too (more samples per property, longer threads)
 set -euo pipefail
 cd "$(dirname "$0")"
 
 case "${1:-}" in
   "") ;;
-  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" ;;
+  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000 ;;
   *) echo "usage: ./test.sh [--long]" >&2; exit 2 ;;
 esac
 
@@ -81,6 +81,6 @@ cargo run --quiet --package cantrip-reply --features testing --example code_cove
   "$CANTRIP_PROVOKED" crates/reply/codes-not-yet-provoked.txt
 
 step "benches run"
-cargo run --quiet --release --package cantrip-bench -- stream
+cargo run --quiet --release --package cantrip-bench -- stream fold
 
 step "all green"

@@ -3,6 +3,7 @@
 //! A bare number says as much about the machine and its neighbours as about the code; a ratio against something simple,
 //! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
 
+mod fold;
 mod measure;
 mod store;
 mod stream;
@@ -26,6 +27,11 @@ const BENCHES: &[Bench] = &[
         name: "store",
         about: "durable turns, against flushed writes and bare transactions of the same bytes",
         run: store::run,
+    },
+    Bench {
+        name: "fold",
+        about: "a turn at the end of a thread of 10,000, against one at its beginning; a fork there",
+        run: fold::run,
     },
 ];
 

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,12 @@ fn processor_time() -> Option<Duration> {
     thread::yield_now();
     let books = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     books.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// A reading of the time that is measured here, to be compared with another of the same thread.
+pub(crate) fn now() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    processor_time().unwrap_or_else(|| START.get_or_init(Instant::now).elapsed())
 }
 
 /// Which time is measured here.

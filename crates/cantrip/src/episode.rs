@@ -10,7 +10,7 @@ use cantrip_loom::{
     Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, ParkReason, Parked,
     RunKind, TruncationReason,
 };
-use cantrip_reply::{Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
+use cantrip_reply::{AnyCode, Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -91,6 +91,15 @@ impl CastReply {
         }
     }
 
+    /// The answer as the type that [`Builder::answer`](crate::recipe::Builder::answer) promised.
+    pub fn answer_as<T: serde::de::DeserializeOwned>(&self) -> Result<T, AnswerFault> {
+        let Some(answer) = self.answer() else {
+            let reply = self.reply();
+            return Err(AnswerFault::Absent { code: reply.code(), message: reply.message() });
+        };
+        T::deserialize(answer).map_err(AnswerFault::Misshapen)
+    }
+
     /// Why it was cut off, if it was.
     pub fn reason(&self) -> Option<TruncationReason> {
         match self.outcome.as_ref().map(|outcome| &outcome.ending) {
@@ -98,6 +107,16 @@ impl CastReply {
             Some(Ending::Terminated { .. }) | None => None,
         }
     }
+}
+
+/// Why an answer cannot be read as a type.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerFault {
+    #[error("there is no answer: {message} ({code})")]
+    Absent { code: AnyCode, message: String },
+    /// The schema of the cantrip is not that of the type.
+    #[error("the answer has another shape")]
+    Misshapen(#[source] serde_json::Error),
 }
 
 /// What is written first, or what was.

@@ -20,7 +20,7 @@ pub mod spell;
 pub use call::Call;
 pub use driver::{MachineClock, MachineEntropy, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
-pub use episode::{Cancel, CastReply};
+pub use episode::{AnswerFault, Cancel, CastReply};
 pub use fork::Forking;
 pub use live::{Live, Upserts};
 pub use recipe::{Cantrip, loom_named};

@@ -34,7 +34,9 @@ cantrip_canon::limits! {
     /// Turns that the gate `loom` lists in one answer.
     OWN_TURNS_LISTED_MAX: usize = 100, "turns";
     /// What is kept of each output of a program that looks at answers.
-    VERIFIER_OUTPUT_BYTES_MAX: u64 = 16 << 10, "bytes";
+    VERIFIER_OUTPUT_BYTES_MAX: usize = 16 << 10, "bytes";
+    /// How long such a program may look at one answer unless told otherwise.
+    VERIFIER_MS: u64 = 600_000, "ms";
     /// A cast whose limits leave less than this for an answer, and less than its call asks for, ends without asking.
     OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
     /// How long a lease lasts unless it is renewed.

@@ -211,6 +211,8 @@ impl View {
         folds: &[FoldView],
     ) -> Result<Self, CloseFault> {
         let mut view = Self::new(frame);
+        let mut after: HashMap<TurnId, Vec<&FoldView>> = HashMap::new();
+        folds.iter().for_each(|fold| after.entry(fold.fold.after).or_default().push(fold));
         for turn in turns {
             if view.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
                 let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
@@ -222,7 +224,7 @@ impl View {
                 });
             }
             view.close(turn)?;
-            for fold in folds.iter().filter(|fold| fold.fold.after == turn.id) {
+            for fold in after.remove(&turn.id).unwrap_or_default() {
                 view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
             }
         }

@@ -447,12 +447,43 @@ impl Builder {
         self
     }
 
-    /// What the answer must look like.
+    /// The answer is a `T`: its schema is shown with `done` and holds, and [`CastReply::answer_as`](crate::CastReply)
+    /// reads it. Only `done` ends a cast then.
+    ///
+    /// ```
+    /// use cantrip::Cantrip;
+    /// use cantrip::crystal::{Response, Script, Scripted};
+    /// use cantrip::gates::done;
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Report {
+    ///     words: u64,
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let says = |words| Response::call("c1", "done", serde_json::json!({"answer": {"words": words}}));
+    /// let script = Script::new([says("many".into()), says(serde_json::json!(3))]);
+    /// let cantrip = Cantrip::builder().crystal(Scripted::new("scripted/three", script)).gate(done());
+    /// let cantrip = cantrip.answer::<Report>().ward("max_turns", 5).build().unwrap();
+    /// let report: Report = cantrip.cast("how many words?").await.answer_as().unwrap();
+    /// assert_eq!(report.words, 3);
+    /// # });
+    /// ```
+    pub fn answer<T: schemars::JsonSchema>(self) -> Self {
+        let mut schema = schemars::schema_for!(T).to_value();
+        if let Some(schema) = schema.as_object_mut() {
+            // It stands inside another schema, which says it for both.
+            schema.shift_remove("$schema");
+        }
+        self.answer_schema(schema)
+    }
+
+    /// What the answer must look like, as a JSON Schema. Only `done` ends a cast then.
     pub fn answer_schema(self, schema: Value) -> Self {
         self.in_circle(|circle| circle.answer_schema(schema))
     }
 
-    /// What looks at an answer before it ends a cast.
+    /// What looks at an answer before it ends a cast. Only `done` ends a cast then. Children are not looked at.
     pub fn verify(self, verifier: impl Verifier) -> Self {
         let mut builder = self.in_circle(CircleBuilder::verified);
         builder.verifier = Some(AnyVerifier::new(verifier));
@@ -492,6 +523,12 @@ impl Builder {
                 }
             }
         };
+        let programs = self.crystal.as_ref().is_some_and(|crystal| crystal.profile().programs);
+        if let (true, Some(circle), Some(name)) = (programs, &circle, &crystal_name)
+            && !circle.medium().is_code()
+        {
+            faults.push(Fault::NeedsCode { crystal: name.clone() });
+        }
         if let (Some(name), Some(circle)) = (&crystal_name, &circle) {
             let price = self.price.unwrap_or_else(|| Price::of(name));
             let unkept = circle.wards().max_cost.iter().find(|limit| !price.keeps(limit.currency()));

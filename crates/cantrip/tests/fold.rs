@@ -5,10 +5,10 @@ mod woven;
 use cantrip::fold::{Folding, Made, Means, Trigger, window_text};
 use cantrip::list::{Frame, Measure, Pairing};
 use cantrip_canon::FoldId;
-use cantrip_loom::{Environment, Message};
+use cantrip_loom::{Environment, Message, Strategy as By};
 use proptest::prelude::*;
 use serde_json::json;
-use woven::{Says, TEXT, Woven, delegated, refused, settled, shown, text};
+use woven::{Says, TEXT, Woven, delegated, refused, said, settled, shown, text};
 
 fn read(n: u64) -> Says {
     let id = format!("c{n}");
@@ -19,7 +19,10 @@ fn read(n: u64) -> Says {
 fn fold_if_due(woven: &mut Woven, folding: Folding, output_cap: u64) -> Option<Made> {
     let trigger = folding.trigger(&woven.live, output_cap)?;
     let plan = folding.plan(&woven.live, trigger)?;
-    let made = folding.make(&woven.live, plan, Means::default(), output_cap);
+    let made = match folding.strategy {
+        By::Summary => Made::summary(&woven.live, plan, Means::default(), "notes"),
+        By::Window | By::Selective => folding.make(&woven.live, plan, Means::default(), output_cap),
+    };
     woven.folded_by(made.strategy, made.plan.to, &made.text);
     assert_eq!(woven.live.estimate(), made.estimate_after, "what was foreseen is what is there");
     Some(made)
@@ -161,6 +164,55 @@ fn the_window_keeps_as_many_groups_as_fit_and_at_least_one() {
 }
 
 #[test]
+fn selective_folding_shortens_results_again_and_again_and_ends_in_a_window() {
+    let folding = Folding::after_turns(4).by(By::Selective);
+    let mut woven = Woven::new(Frame::new("scripted/test", "conversation").windowed(Some(6_000)));
+    woven.cast("look");
+    let mut strategies = Vec::new();
+    for n in 1..=60_u64 {
+        let id = format!("c{n}");
+        let says = Says::of(said(Some(&format!("I look at {n}.")), &[(&id, "read", json!({}))]));
+        woven.turn(says.record(settled(&id, "read", json!(format!("{n} {}", "word ".repeat(50))))));
+        if let Some(made) = fold_if_due(&mut woven, folding, 500) {
+            strategies.push(made.strategy);
+            let list = woven.list();
+            let marks = list.matches(&format!("[Folded: turns 1-{}] ", made.plan.to)).count();
+            match made.strategy {
+                // Every result that shows and is folded, and the text about those that do not show, if there are any.
+                By::Selective => {
+                    let gone = woven.live.folded().turns.map_or(0, |(_, to)| to);
+                    assert_eq!(marks as u64, made.plan.to - gone + u64::from(gone > 0), "{list}");
+                    assert!(list.contains(&format!("assistant: I look at {}.", gone + 1)), "{list}");
+                }
+                By::Window | By::Summary => assert_eq!(marks, 1, "{list}"),
+            }
+        }
+        assert!(woven.live.estimate() < 4_000, "{n}: {}", woven.live.estimate());
+    }
+    // Results shrink until what was said itself fills the window; then it goes too, and it begins anew.
+    assert_eq!(strategies[0], By::Selective);
+    let windows = strategies.iter().filter(|strategy| **strategy == By::Window).count();
+    assert!((1..=6).contains(&windows), "{strategies:?}");
+    let shrunk_after = strategies.iter().rposition(|strategy| *strategy == By::Selective);
+    assert!(shrunk_after > strategies.iter().position(|strategy| *strategy == By::Window), "{strategies:?}");
+}
+
+#[test]
+fn short_results_are_not_made_longer_by_being_shortened() {
+    let mut woven = Woven::conversation();
+    woven.cast("look");
+    for n in 1..=3 {
+        woven.turn(read(n));
+    }
+    let plan = Folding::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
+    let made = Made::selective(&woven.live, plan, Means::default());
+    assert_eq!(made.estimate_after, made.estimate_before);
+    woven.folded_by(By::Selective, made.plan.to, &made.text);
+    assert!(woven.list().ends_with("tool c2: text 2\nassistant:  read#c3{\"n\":3}\ntool c3: text 3"));
+    assert_eq!((woven.live.shrunk(), woven.live.unfolded()), (2, 1));
+}
+
+#[test]
 fn a_fold_is_recorded_with_what_it_stands_for() {
     let mut woven = Woven::conversation();
     woven.cast("look");
@@ -210,6 +262,11 @@ fn a_fork_notice_of_a_kept_group_stays_before_it() {
     );
 }
 
+/// Long enough to be worth shortening.
+fn result(id: &str) -> String {
+    format!("{id} {}", "word ".repeat(60))
+}
+
 #[derive(Debug, Clone)]
 enum Move {
     Cast,
@@ -234,10 +291,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_fold_loses_what_an_entity_needs(steps in moves(), after in 2_u64..6) {
-        let folding = Folding::after_turns(after);
-        let mut woven = Woven::new(Frame::new("scripted/test", "conversation").prompted("You count.").fenced("You may."));
-        let mut casts = 1;
+    fn no_fold_loses_what_an_entity_needs(
+        steps in moves(),
+        after in proptest::option::of(2_u64..6),
+        strategy in prop_oneof![Just(By::Window), Just(By::Summary), Just(By::Selective)],
+        window in proptest::option::of(4_000_u64..9_000),
+    ) {
+        let folding = Folding { trigger_after_turns: after, ..Folding::default() }.by(strategy);
+        let frame = Frame::new("scripted/test", "conversation").prompted("You count.").fenced("You may.");
+        let mut woven = Woven::new(frame.windowed(window));
+        let (mut casts, mut taken) = (1, 0);
         woven.cast("intent 1");
         let mut before = String::new();
         for (at, step) in steps.iter().enumerate() {
@@ -257,9 +320,11 @@ proptest! {
                     let ids: Vec<String> = (0..*calls).map(|n| format!("c{at}_{n}")).collect();
                     let asked: Vec<_> = ids.iter().map(|id| (id.as_str(), "read", json!({}))).collect();
                     let turn = ids.iter().fold(Says::calls(&asked), |turn, id| {
-                        turn.record(settled(id, "read", json!(id)))
+                        turn.record(settled(id, "read", json!(result(id))))
                     });
-                    woven.turn(turn.tokens(50 + at as u64, 3));
+                    // Some answers are counted and some are not.
+                    let tokens = if at % 3 == 0 { (0, 0) } else { (woven.live.estimate() + at as u64, 3) };
+                    woven.turn(turn.tokens(tokens.0, tokens.1));
                 }
                 Move::Delegate(parts) => {
                     woven.turn(
@@ -278,9 +343,14 @@ proptest! {
             let system: Vec<String> =
                 messages.iter().filter(|message| matches!(message, Message::System { .. })).map(text).collect();
             prop_assert_eq!(system, ["system: You count.", "system: You may."]);
-            // The current intent, exactly once, and at most one fold.
+            // The current intent, exactly once, and at most one fold; a selective one says so wherever it cut something.
             prop_assert_eq!(list.lines().filter(|line| *line == format!("user: intent {casts}")).count(), 1, "{}", list);
-            prop_assert!(list.matches("[Folded: turns").count() <= 1, "{list}");
+            let mut marks: Vec<&str> =
+                list.split("[Folded: turns ").skip(1).map(|rest| rest.split(']').next().unwrap_or_default()).collect();
+            prop_assert!(strategy == By::Selective || marks.len() <= 1, "{list}");
+            marks.sort();
+            marks.dedup();
+            prop_assert!(marks.len() <= 1, "{marks:?}: {list}");
             prop_assert!(Pairing::check(messages.iter()).is_ok());
             // Whatever was just said is there whole.
             match step {
@@ -290,8 +360,10 @@ proptest! {
                     prop_assert!(list.contains(&last), "{}", list);
                 }
                 Move::Calls(calls) => {
-                    let last = format!("tool c{at}_{0}: c{at}_{0}", calls - 1);
-                    prop_assert!(list.ends_with(&last), "{}", list);
+                    for n in 0..*calls {
+                        let last = format!("tool c{at}_{n}: {}", result(&format!("c{at}_{n}")));
+                        prop_assert!(list.contains(&last), "{}", list);
+                    }
                 }
                 Move::Delegate(_) => {
                     let last = format!("tool c: {at}");
@@ -301,6 +373,10 @@ proptest! {
             if !folded {
                 prop_assert!(list.starts_with(&before), "{before}\n---\n{list}");
             }
+            // Only what is new is hashed and measured, and after a fold what stayed.
+            let stayed = if folded { messages.len() as u64 } else { 0 };
+            let new = std::mem::replace(&mut taken, woven.live.taken()).abs_diff(taken);
+            prop_assert!(new <= 10 + stayed, "{new} messages were looked at");
             before = list;
         }
     }

@@ -422,6 +422,7 @@ trigger_after_turns = 20
 window_share = 0.5
 [verify]
 command = ["./check.sh", "--strict"]
+timeout = "90s"
 [retry]
 max_retries = 1
 retryable_status_codes = [429]

@@ -223,6 +223,20 @@ impl Circle {
         Definition { name: promises.name.clone(), description: promises.description.clone(), parameters }
     }
 
+    /// One line a gate, in declared order: what code is told of the functions it may call.
+    pub fn signatures(&self) -> Vec<String> {
+        let line = |held: &Arc<Held>| {
+            let promises = held.gate.promises();
+            let names: Vec<String> = held.schema.properties().into_iter().map(|property| property.name).collect();
+            let answer = match (&held.role, &self.inner.answer) {
+                (Role::Done, Some(answer)) => format!(" The answer must fit this JSON Schema: {}", answer.written()),
+                (Role::Done | Role::Plain | Role::Delegate { .. }, _) => String::new(),
+            };
+            format!("{}({}): {}{answer}", promises.name, names.join(", "), promises.description)
+        };
+        self.inner.gates.iter().map(line).collect()
+    }
+
     /// As the root record keeps it.
     pub fn to_value(&self) -> Value {
         let gate = |held: &Arc<Held>| {

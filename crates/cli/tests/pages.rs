@@ -18,6 +18,7 @@ const RUN_ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("CANTRIP_BLESS=1 cargo test -p cantrip-cli --test generated", "the same test without the variable runs here"),
     ("cargo run --release -p cantrip-bench -- stream", "test.sh"),
+    ("cargo run --release -p cantrip-bench -- fold", "test.sh"),
 ];
 
 fn root() -> PathBuf {

@@ -30,15 +30,20 @@ impl Hands<'_> {
             }
             WorkKind::Answer(filled) => answered(guard, self.call(&gate, &identity), Ok(filled)).await,
             WorkKind::Verify(answer) => {
-                let verdict = self.verified(&answer, stop).await;
-                let answer = match verdict {
-                    Ok(given) => {
-                        score = given;
-                        Ok(codes::gate_ok("done").value(answer))
-                    }
-                    Err(refusal) => Err(refusal),
-                };
-                answered(guard, self.call(&gate, &identity), answer).await
+                // A verifier is the caster's code: what goes wrong in it is an error that the entity reads.
+                let given = &mut score;
+                let guarded = guard
+                    .call(self.call(&gate, &identity), |rb| async {
+                        match self.verified(&answer, stop).await {
+                            Ok(score) => {
+                                *given = score;
+                                rb.success(codes::gate_ok("done").value(answer))
+                            }
+                            Err(refusal) => rb.refuse(refusal),
+                        }
+                    })
+                    .await;
+                Executed { guarded, entered: Entered::default() }
             }
         };
         let Guarded { reply, meta } = guarded;

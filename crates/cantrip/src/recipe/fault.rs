@@ -14,6 +14,10 @@ pub enum Fault {
     NoCircle,
     /// What the circle says about itself, in its own order.
     Circle(CircleFault),
+    /// A crystal that says programs, in a circle that runs none.
+    NeedsCode {
+        crystal: String,
+    },
     /// A limit on money that nobody could keep.
     Unpriced {
         crystal: String,
@@ -35,6 +39,7 @@ impl fmt::Display for Fault {
             Self::NoCrystal => f.write_str("cantrip requires a crystal"),
             Self::NoCircle => f.write_str("cantrip requires a circle"),
             Self::Circle(fault) => fault.fmt(f),
+            Self::NeedsCode { crystal } => write!(f, "{crystal} says a program, and this circle runs none"),
             Self::Unpriced { crystal, limit } => {
                 write!(f, "{crystal} has no price, so max_cost {limit} cannot be kept")
             }
@@ -67,7 +72,17 @@ impl Faults {
     /// The reply: the first in its message, all of them in its data.
     pub fn filled(&self) -> Filled<Invalid> {
         let all: Vec<String> = self.0.iter().map(Fault::to_string).collect();
-        codes::contract_invalid(self.first().to_string()).data(json!({ "faults": all }))
+        let filled = match self.first() {
+            Fault::NeedsCode { crystal } => codes::config_invalid(crystal.as_str(), "medium", self.first().to_string()),
+            Fault::NoCrystal
+            | Fault::NoCircle
+            | Fault::Circle(_)
+            | Fault::Unpriced { .. }
+            | Fault::FoldsTooSoon { .. }
+            | Fault::WindowShare(_)
+            | Fault::Unrecordable(_) => codes::contract_invalid(self.first().to_string()),
+        };
+        filled.data(json!({ "faults": all }))
     }
 }
 

@@ -56,9 +56,15 @@ impl Spell {
                 builder.answer_schema(schema)
             }
         };
-        if let Some((program, arguments)) = self.verify.as_ref().and_then(|command| command.split_first()) {
+        if let Some(verify) = &self.verify
+            && let Some((program, arguments)) = verify.command.split_first()
+        {
             let (program, folder) = (self.program(program), self.folder.clone());
-            builder = builder.verify(CommandVerifier::new(program, arguments.to_vec(), folder));
+            let verifier = CommandVerifier::new(program, arguments.to_vec(), folder);
+            builder = match verify.timeout {
+                Some(timeout) => builder.verify(verifier.time_max(timeout)),
+                None => builder.verify(verifier),
+            };
         }
         for medium in &around.mediums {
             builder = builder.served_by(medium.clone());
@@ -168,7 +174,13 @@ pub(super) fn resolved(spell: &Spell) -> Value {
         ]),
     );
     put("retry", json!(spell.retry));
-    put("verify", spell.verify.as_ref().map_or(Value::Null, |command| json!({ "command": command })));
+    let verify = spell.verify.as_ref();
+    put(
+        "verify",
+        verify.map_or(Value::Null, |verify| {
+            table([("command", json!(verify.command)), ("timeout", time(verify.timeout))])
+        }),
+    );
     Value::Object(written)
 }
 

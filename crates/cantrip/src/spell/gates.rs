@@ -272,7 +272,7 @@ fn warded(table: &Table<'_>, name: &str, ward: &str, issues: &mut Issues) -> Opt
     }
 }
 
-fn duration(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<Duration> {
+pub(super) fn duration(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<Duration> {
     warded(table, name, "timeout", issues)?.timeout
 }
 

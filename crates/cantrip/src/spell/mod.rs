@@ -26,6 +26,7 @@ mod verifier;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cantrip_circle::{AnyGate, Medium, MediumKind};
 use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Retry};
@@ -181,8 +182,16 @@ pub struct Spell {
     pub park: bool,
     pub fenced: bool,
     pub answer_schema: Option<Written>,
-    /// The program, with its arguments, that looks at answers.
-    pub verify: Option<Vec<String>>,
+    pub verify: Option<VerifySpell>,
+}
+
+/// The program that looks at answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifySpell {
+    /// With its arguments.
+    pub command: Vec<String>,
+    /// How long it may look at one answer.
+    pub timeout: Option<Duration>,
 }
 
 impl Spell {

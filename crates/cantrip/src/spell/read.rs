@@ -8,9 +8,9 @@ use cantrip_crystal::{Choice, ModelName, ProfileRow, Retry, Sampling};
 use cantrip_loom::Strategy;
 use serde_json::{Value, json};
 
-use super::Spell;
-use super::gates::{GateSpell, gates, line_of, written};
+use super::gates::{GateSpell, duration, gates, line_of, written};
 use super::text::{Issues, Table, suggestion};
+use super::{Spell, VerifySpell};
 use crate::Call;
 use crate::fold::Folding;
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
@@ -318,14 +318,15 @@ fn folding(table: &Table<'_>, issues: &mut Issues) -> (Folding, Option<ModelName
 }
 
 /// The program that looks at answers.
-fn verify(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<String>> {
-    table.only(&["command"], issues);
+fn verify(table: &Table<'_>, issues: &mut Issues) -> Option<VerifySpell> {
+    table.only(&["command", "timeout"], issues);
+    let timeout = duration(table, "timeout", issues);
     let command = table.texts("command", "[\"./check.sh\"]", issues).unwrap_or_default();
     if command.first().is_none_or(|program| program.trim().is_empty()) {
         issues.note(table.line, table.key("command"), "it names no program: write command = [\"./check.sh\"]");
         return None;
     }
-    Some(command)
+    Some(VerifySpell { command, timeout })
 }
 
 fn retry(table: &Table<'_>, issues: &mut Issues) -> Retry {

@@ -69,7 +69,10 @@ pub fn schema() -> Value {
                 "cap_ms": {"type": "integer", "minimum": 0},
                 "empty_response": {"type": "integer", "minimum": 0},
             }), &[]),
-            "verify": object(json!({"command": texts("What looks at an answer before it ends a cast.")}), &["command"]),
+            "verify": object(json!({
+                "command": texts("The program that looks at an answer before it ends a cast, and its arguments."),
+                "timeout": quantity("How long it may look, as in 90s."),
+            }), &["command"]),
         },
         "required": ["crystal"],
         "additionalProperties": false,

@@ -142,10 +142,9 @@ fn capabilities(circle: &Circle) -> String {
          undefined, and a const may be assigned. There are no modules and no timers.\n\
          These functions return their values directly and throw on failure; done ends everything:",
     );
-    for gate in circle.gates() {
-        let properties = circle.properties(gate.name()).unwrap_or_default();
-        let names: Vec<&str> = properties.iter().map(|property| property.name.as_str()).collect();
-        text.push_str(&format!("\n{}({}): {}", gate.name(), names.join(", "), gate.promises().description));
+    for signature in circle.signatures() {
+        text.push('\n');
+        text.push_str(&signature);
     }
     text
 }

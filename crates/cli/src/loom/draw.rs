@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cantrip::loom::{Closing, EndedBy, GateRecord, Output, Settlement, Thread, ThreadState, Turn, Verified};
+use cantrip::loom::{Closing, EndedBy, GateRecord, Output, Settlement, Strategy, Thread, ThreadState, Turn, Verified};
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
@@ -82,10 +82,21 @@ pub(crate) fn thread(thread: &Thread) -> String {
         entity.entity_id,
         one_line(&entity.medium)
     );
+    // Both are in the order of the path.
+    let mut folds = thread.folds.iter().peekable();
     for turn in &thread.turns {
         text.push('\n');
         text.push_str(&head(turn));
         body(&mut text, turn, Some(LINES_SHOWN));
+        while let Some(made) = folds.next_if(|made| made.fold.after == turn.id) {
+            let strategy = match made.fold.strategy {
+                Strategy::Window if made.fold.degraded => "window, for want of a summary",
+                Strategy::Window => "window",
+                Strategy::Summary => "summary",
+                Strategy::Selective => "selective",
+            };
+            lines(&mut text, &format!("  folded by {strategy}: "), &made.text, Some(LINES_SHOWN));
+        }
     }
     text
 }

@@ -1,21 +1,17 @@
 //! A gate from a program: JSON on its standard input, JSON on its standard output.
 //!
-//! The program runs in a process group of its own and with an environment of its own. Whichever way the call ends (an
-//! answer, a flood, a hang, a cancelled caller), the whole group is killed, so what the program started does not
-//! outlive it. A program that moves itself into another group gets away; a cage against that is the shell medium's.
+//! It runs as [`Process`] says: whichever way the call ends (an answer, a flood, a hang, a cancelled caller), nothing
+//! that the program started outlives it.
 
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use cantrip_canon::json;
 use cantrip_reply::{Filled, Refusal, Success, codes};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command as Spawning;
 use tokio::time::timeout;
 
+use super::process::{Beyond, Process, Ran};
 use crate::Label;
 use crate::gate::{AnyGate, Call, Gate, Promises};
 use crate::limits::{COMMAND_ERROR_BYTES, COMMAND_MS, COMMAND_OUTPUT_BYTES_MAX};
@@ -34,10 +30,7 @@ pub enum OnError {
 #[derive(Debug, Clone)]
 pub struct Command {
     promises: Promises,
-    program: PathBuf,
-    arguments: Vec<String>,
-    folder: Option<PathBuf>,
-    environment: Vec<(String, String)>,
+    process: Process,
     time_max: Duration,
     output_bytes_max: usize,
     on_error: OnError,
@@ -49,10 +42,7 @@ impl Command {
         let parameters = serde_json::json!({"type": "object"});
         Self {
             promises: Promises::new(name, description, parameters).labels(Label::ALL),
-            program: program.into(),
-            arguments: Vec::new(),
-            folder: None,
-            environment: Vec::new(),
+            process: Process { program: program.into(), arguments: Vec::new(), folder: None, environment: Vec::new() },
             time_max: Duration::from_millis(COMMAND_MS),
             output_bytes_max: COMMAND_OUTPUT_BYTES_MAX,
             on_error: OnError::Report,
@@ -62,21 +52,21 @@ impl Command {
     /// Arguments on its command line. What an entity writes never comes to stand there.
     #[must_use]
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self.process.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
     /// The folder it runs in; that of this process unless given.
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.folder = Some(folder.into());
+        self.process.folder = Some(folder.into());
         self
     }
 
     /// A variable of its environment, which otherwise has only `PATH`: keys of this process are not the program's.
     #[must_use]
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.environment.push((name.into(), value.into()));
+        self.process.environment.push((name.into(), value.into()));
         self
     }
 
@@ -113,50 +103,13 @@ impl Command {
         codes::gate_failed(&self.promises.name, detail.into()).into()
     }
 
-    async fn run(&self, arguments: &Map<String, Value>) -> Result<Output, Refusal> {
-        let mut spawning = Spawning::new(&self.program);
-        spawning.args(&self.arguments).env_clear().process_group(0).kill_on_drop(true);
-        spawning.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if let Some(path) = std::env::var_os("PATH") {
-            spawning.env("PATH", path);
-        }
-        spawning.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        if let Some(folder) = &self.folder {
-            spawning.current_dir(folder);
-        }
-        let mut child =
-            spawning.spawn().map_err(|error| self.failed(format!("it cannot be started: {}", error.kind())))?;
-        let group = Group::of(child.id());
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    async fn run(&self, arguments: &Map<String, Value>) -> Result<Ran, Refusal> {
         let input = Value::Object(arguments.clone()).to_string();
-        let writing = async {
-            if let Some(mut stdin) = stdin {
-                // A program that does not read its input closes it, and may answer all the same.
-                let _ = stdin.write_all(input.as_bytes()).await;
-                let _ = stdin.shutdown().await;
-            }
-        };
-        let exiting = async move {
-            let status = child.wait().await;
-            // What it left behind holds its output open.
-            drop(group);
-            status
-        };
-        let reading = capped(stdout, self.output_bytes_max);
-        let complaints = drained(stderr, COMMAND_ERROR_BYTES);
-        let flooded = || self.failed(format!("it printed more than {} bytes", self.output_bytes_max));
-        let printed = async { reading.await.ok_or_else(flooded) };
-        let exited = async { exiting.await.map_err(|error| self.failed(format!("it was lost: {}", error.kind()))) };
-        let complained = async { Ok(complaints.await) };
-        let wrote = async {
-            writing.await;
-            Ok(())
-        };
-        let (printed, status, complained, ()) = tokio::try_join!(printed, exited, complained, wrote)?;
-        Ok(Output { status, printed, complained })
+        let ran = self.process.run(input.as_bytes(), self.output_bytes_max, Beyond::Refused, COMMAND_ERROR_BYTES);
+        ran.await.map_err(|fault| self.failed(fault.to_string()))
     }
 
-    fn answer(&self, output: Output) -> Result<Filled<Success>, Refusal> {
+    fn answer(&self, output: Ran) -> Result<Filled<Success>, Refusal> {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.complained);
             return Err(self.failed(format!("{}: {}", output.status, said.trim())));
@@ -175,12 +128,6 @@ impl Command {
             }
         }
     }
-}
-
-struct Output {
-    status: ExitStatus,
-    printed: Vec<u8>,
-    complained: Vec<u8>,
 }
 
 struct CommandGate {
@@ -202,44 +149,4 @@ impl Gate for CommandGate {
             }
         }
     }
-}
-
-/// A process group, killed when this goes away.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(leader: Option<u32>) -> Self {
-        Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // One that is empty already has nobody left to kill.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-}
-
-/// Everything up to the limit, or nothing if there is more.
-async fn capped(pipe: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
-    let mut read = Vec::new();
-    let Some(pipe) = pipe else { return Some(read) };
-    let mut pipe = pipe.take(limit as u64 + 1);
-    // A pipe that breaks has said what it said.
-    let _ = pipe.read_to_end(&mut read).await;
-    (read.len() <= limit).then_some(read)
-}
-
-/// The beginning of everything; the rest is read too, because a program that cannot write stands still.
-async fn drained(pipe: Option<impl AsyncRead + Unpin>, keep: usize) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let Some(mut pipe) = pipe else { return kept };
-    let mut piece = [0; 4096];
-    while let Ok(count @ 1..) = pipe.read(&mut piece).await {
-        let room = keep.saturating_sub(kept.len()).min(count);
-        kept.extend_from_slice(&piece[..room]);
-    }
-    kept
 }

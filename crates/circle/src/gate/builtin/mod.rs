@@ -9,6 +9,7 @@ mod fetch;
 mod files;
 mod human;
 mod loom;
+mod process;
 
 pub use agent::{call_agent, call_agent_batch};
 pub use command::{Command, OnError};
@@ -19,3 +20,4 @@ pub use fetch::{Fetch, Resolver, SystemResolver};
 pub use files::{Root, RootFault, edit, list, read, search, write};
 pub use human::{Human, Question, Unanswered, ask_human};
 pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};
+pub use process::{Beyond, Process, Ran, RunFault};

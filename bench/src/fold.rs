@@ -1,0 +1,128 @@
+//! What does a turn cost at the end of a long thread, next to one at its beginning?
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cantrip::circle::gate::builtin;
+use cantrip::crystal::{Answer, Crystal, Failure, ProfileRow, Request, Response, Script, Scripted, Sink};
+use cantrip::fold::Folding;
+use cantrip::loom::{Caller, Loom, Memory, Strategy};
+use cantrip::{Call, Cantrip, Casting, Forking, Runtime};
+use serde_json::json;
+
+use crate::measure;
+
+const TURNS: u64 = 10_000;
+/// Turns that are timed together.
+const STRETCH: u64 = 1_000;
+
+/// Echoes until its turns are over, and looks at the clock each time a stretch is.
+#[derive(Clone)]
+struct Worker {
+    name: &'static str,
+    turns: u64,
+    readings: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Worker {
+    fn new(name: &'static str, turns: u64) -> Self {
+        Self { name, turns, readings: Arc::default() }
+    }
+}
+
+impl Crystal for Worker {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let response = match (request.caller.request.caller(), request.utterances) {
+            (Caller::Fold(_), _) => Response::text("it counts on"),
+            (Caller::Turn(_), said) if said < self.turns => {
+                if said % STRETCH == 0 {
+                    self.readings.lock().expect("nobody panics here").push(measure::now());
+                }
+                Response::call("c", "echo", json!({ "text": format!("word {said:06}") }))
+            }
+            (Caller::Turn(_), _) => {
+                self.readings.lock().expect("nobody panics here").push(measure::now());
+                Response::call("d", "done", json!({"answer": "over"}))
+            }
+        };
+        Scripted::new(self.name, Script::new([response])).ask(request, heard).await
+    }
+}
+
+fn cantrip(worker: &Worker, folding: Folding, window: Option<u64>) -> Cantrip {
+    Cantrip::builder()
+        .crystal(worker.clone())
+        .call(Call::new().system_prompt("You count words."))
+        .gate(builtin::done())
+        .gate(builtin::echo())
+        .profile(ProfileRow { window, ..ProfileRow::default() })
+        .folding(folding)
+        .ward("max_turns", TURNS + 1)
+        .build()
+        .expect("it is sound")
+}
+
+pub(crate) fn run() {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("an executor");
+    executor.block_on(measured());
+}
+
+async fn measured() {
+    println!("fold: {TURNS} turns in memory, {}\n", measure::time_measured());
+    println!("| folding | folds | first thousand | last thousand | last / first |");
+    println!("| --- | --- | --- | --- | --- |");
+    let by = |strategy| Folding::default().by(strategy);
+    for (told, folding, window) in [
+        ("window, after 20 turns", Folding::after_turns(20), None),
+        ("window, in 8,000 tokens", by(Strategy::Window), Some(8_000)),
+        ("summary, in 8,000 tokens", by(Strategy::Summary), Some(8_000)),
+        ("selective, in 8,000 tokens", by(Strategy::Selective), Some(8_000)),
+    ] {
+        let worker = Worker::new("scripted/worker", TURNS - 1);
+        let cantrip = cantrip(&worker, folding, window);
+        let runtime = Runtime::new(Memory::new());
+        let cast = runtime.cast(&cantrip, Casting::on("count")).await;
+        let leaf = cast.outcome.and_then(|outcome| outcome.leaf).expect("it came to its end");
+        let folds = runtime.loom().folds(leaf).await.expect("readable").len();
+        let readings = worker.readings.lock().expect("nobody panics here").clone();
+        let stretch = |at: usize| readings[at + 1].saturating_sub(readings[at]);
+        let (first, last) = (stretch(0), stretch(readings.len() - 2));
+        println!(
+            "| {told} | {folds} | {:.1} us a turn | {:.1} us a turn | {:.2} |",
+            first.as_secs_f64() * 1e6 / STRETCH as f64,
+            last.as_secs_f64() * 1e6 / STRETCH as f64,
+            last.as_secs_f64() / first.as_secs_f64(),
+        );
+        if folding.trigger_after_turns.is_some() {
+            at_the_end(&runtime, &cantrip, leaf).await;
+        }
+    }
+}
+
+/// What can be done with such a thread: fork it, and prove it.
+async fn at_the_end(runtime: &Runtime, cantrip: &Cantrip, leaf: cantrip::canon::TurnId) {
+    let mut forks = Vec::new();
+    for _ in 0..measure::ROUNDS {
+        let ends = Worker::new("scripted/ends", 0);
+        let other = cantrip.with_crystal(ends.clone()).expect("it is sound");
+        let start = measure::now();
+        let fork = runtime.fork(&other, leaf, Forking::on("another way")).await;
+        assert!(fork.answer().is_some(), "{:?}", fork.reply());
+        let asked = ends.readings.lock().expect("nobody panics here")[0];
+        forks.push(asked.saturating_sub(start));
+    }
+    forks.sort();
+    let start = measure::now();
+    let replay = runtime.replay(cantrip, leaf).await;
+    assert!(replay.reply().is_success(), "{:?}", replay.reply());
+    let replayed = measure::now().saturating_sub(start);
+    println!(
+        "|  fork at turn {TURNS}, until its crystal is asked | | {:.2} ms | | |\n|  replay | | {:.1} ms | | |",
+        forks[forks.len() / 2].as_secs_f64() * 1e3,
+        replayed.as_secs_f64() * 1e3
+    );
+}
