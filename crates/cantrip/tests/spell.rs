@@ -117,7 +117,6 @@ fn what_is_no_toml_is_told_with_its_place() {
 #[test]
 fn what_is_not_built_yet_is_refused_in_plain_words() {
     for (line, text) in [
-        (2, "medium = 'python'"),
         (2, "medium = 'shell'"),
         (2, "medium = 'browser'"),
         (2, "medium = 'human'"),

@@ -51,6 +51,14 @@ pub enum Rule {
     Surrogate,
     #[error("the value contains itself")]
     Cycle,
+    #[error("{0} is not JSON; convert it first")]
+    Object(&'static str),
+    #[error("a key of an object must be a text")]
+    Key,
+    #[error("there is no argument of this name")]
+    UnknownKeyword,
+    #[error("this argument was passed twice")]
+    DoubledKeyword,
     #[error("the value is nested deeper than {} levels", crate::limits::ARGUMENT_DEPTH_MAX)]
     TooDeep,
     #[error("the arguments are larger than {} bytes", crate::limits::ARGUMENT_BYTES_MAX)]
@@ -84,6 +92,26 @@ pub fn named(declared: &[Property], mut passed: Vec<Option<Value>>) -> Result<Ma
     Ok(mapped)
 }
 
+/// The same for a language that has keywords as well: they name properties that are declared and still free.
+pub fn with_keywords(
+    declared: &[Property],
+    passed: Vec<Option<Value>>,
+    keywords: Vec<(String, Value)>,
+) -> Result<Map<String, Value>, Fault> {
+    let mut mapped = named(declared, passed)?;
+    for (name, value) in keywords {
+        let fault = |rule| Fault { path: format!("/{}", name.replace('~', "~0").replace('/', "~1")), rule };
+        if !declared.iter().any(|property| property.name == name) {
+            return Err(fault(Rule::UnknownKeyword));
+        }
+        if mapped.contains_key(&name) {
+            return Err(fault(Rule::DoubledKeyword));
+        }
+        mapped.insert(name, value);
+    }
+    Ok(mapped)
+}
+
 /// Whether the object that came last, after `before` others, holds named arguments.
 fn names(declared: &[Property], before: usize, last: &Map<String, Value>) -> bool {
     let free = declared.get(before..).unwrap_or_default();
@@ -96,7 +124,7 @@ fn names(declared: &[Property], before: usize, last: &Map<String, Value>) -> boo
 
 #[cfg(test)]
 mod tests {
-    use super::{Property, Rule, named};
+    use super::{Property, Rule, named, with_keywords};
     use serde_json::{Value, json};
 
     fn declared(names: &str) -> Vec<Property> {
@@ -152,5 +180,27 @@ mod tests {
         }
         let fault = named(&declared("path"), vec![Some(json!("a")), Some(json!("b"))]).expect_err("one too many");
         assert_eq!(fault.rule, Rule::TooMany { given: 2, declared: 1 });
+    }
+
+    #[test]
+    fn keywords_name_what_is_declared_and_still_free() {
+        const AGENT: &str = "intent context* gates max_turns";
+        let map = |passed: &[Value], keywords: &[(&str, Value)]| {
+            let passed = passed.iter().cloned().map(Some).collect();
+            let keywords = keywords.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            with_keywords(&declared(AGENT), passed, keywords)
+                .map(Value::Object)
+                .map_err(|fault| (fault.path, fault.rule))
+        };
+        let three = &[("max_turns", json!(3))];
+        assert_eq!(map(&[json!("sum")], three), Ok(json!({"intent": "sum", "max_turns": 3})));
+        assert_eq!(map(&[], &[("intent", json!("sum"))]), Ok(json!({"intent": "sum"})));
+        assert_eq!(map(&[json!({"intent": "sum"})], three), Ok(json!({"intent": "sum", "max_turns": 3})));
+        assert_eq!(map(&[], &[("turns", json!(3))]), Err(("/turns".to_owned(), Rule::UnknownKeyword)));
+        assert_eq!(map(&[json!("a")], &[("intent", json!("b"))]), Err(("/intent".to_owned(), Rule::DoubledKeyword)));
+        assert_eq!(
+            map(&[json!("a"), json!({"max_turns": 2})], three),
+            Err(("/max_turns".to_owned(), Rule::DoubledKeyword))
+        );
     }
 }

@@ -3,14 +3,15 @@
 //! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of an
 //! entity goes through [`Circle::decide`], which refuses it, asks for a person, or says what is to be carried out; gates
 //! run only through the [`Permit`] that comes of it, and delegation is an effect that the loop carries out. The
-//! JavaScript medium's sandbox is in [`javascript`], the rules by which the arguments of a call in code become a gate's
-//! arguments in [`arguments`]. Nothing here knows a model or a store.
+//! sandboxes of the code mediums are in [`javascript`] and [`python`], the rules by which the arguments of a call in code
+//! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
 
 pub mod arguments;
 pub mod gate;
 pub mod javascript;
 pub mod limits;
 pub mod medium;
+pub mod python;
 pub mod stretch;
 pub mod ward;
 

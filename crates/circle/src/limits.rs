@@ -41,6 +41,24 @@ cantrip_canon::limits! {
     REBUILD_CPU_MS: u64 = 10_000, "ms";
     /// Sandbox threads of one host.
     THREADS_MAX: usize = 64, "threads";
+    /// What one level of recursion in Python counts against the stack: the default stack is as deep as CPython's.
+    PYTHON_LEVEL_BYTES: usize = 512, "bytes";
+    /// Levels that a thread of Python sessions has room for, whatever the stack ward says.
+    PYTHON_LEVELS_MAX: usize = 4_096, "levels";
+    /// Stack of a thread that Python sessions run on. It is only reserved: what is not used is not there.
+    PYTHON_STACK_BYTES: usize = 256 << 20, "bytes";
+    /// How often the interpreter asks before its clocks are read; it asks every 256 instructions.
+    PYTHON_POLLS: u32 = 8, "questions";
+    /// What a session may pass its memory limit by, in a native call that nobody can interrupt, before its worker ends.
+    PYTHON_SLACK_BYTES: usize = 64 << 20, "bytes";
+    /// Python workers of one process.
+    WORKERS_MAX: usize = 64, "processes";
+    /// How long a worker may stay in a slice beyond the program's own limits before it is killed.
+    WORKER_GRACE_MS: u64 = 2_000, "ms";
+    /// How long a worker may take to say that it is there.
+    WORKER_START_MS: u64 = 10_000, "ms";
+    /// The longest message between a process and its worker; a snapshot is the longest there is.
+    WORKER_FRAME_BYTES_MAX: usize = 512 << 20, "bytes";
     /// Levels of children below an entity unless `max_depth` says otherwise.
     DEPTH: u64 = 1, "levels";
     /// Gate calls of one utterance unless `max_gate_calls` says otherwise; one more is denied.
@@ -112,6 +130,7 @@ cantrip_canon::limits! {
 }
 
 const _: () = assert!(OUTPUT_SHOWN_BYTES <= OUTPUT_BYTES_MAX && SLICE_MS < SLICE_MS_MAX && SLICE_MS_MAX < CPU_MS);
+const _: () = assert!(PYTHON_LEVELS_MAX * 16 * 1024 <= PYTHON_STACK_BYTES);
 const _: () = assert!(STACK_BYTES <= STACK_BYTES_MAX && HEAP_SLACK_PIECE_BYTES < HEAP_SLACK_BYTES);
 const _: () =
     assert!(READ_BYTES_MAX <= cantrip_reply::limits::GATE_RESULT_BYTES_MAX && READ_BYTES_MAX <= FILE_BYTES_MAX);

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use cantrip_canon::Timestamp;
 use cantrip_loom::{GateCall, Mode, Output, render};
@@ -183,6 +184,18 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
     fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
+
+    /// A sandbox as a [`Sandbox::snapshot`] of the same entity has it; none if it cannot be read here, by this version.
+    /// Only what this process may trust is handed in: the bytes become a heap.
+    fn restore<'a>(
+        &'a self,
+        circle: &'a Circle,
+        isolation: Isolation,
+        snapshot: Arc<[u8]>,
+    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+        let _ = (circle, isolation, snapshot);
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// A future that may be sent, of something that lives as long as it must.
@@ -196,6 +209,11 @@ pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Sandbox: Send + fmt::Debug {
     /// Runs a program until it calls a gate or ends.
     fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>>;
+
+    /// Everything a program can find in it, as bytes; none where programs have to be run again instead.
+    fn snapshot(&mut self) -> Running<'_, Option<Arc<[u8]>>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// A program that waits for the answer to a call.
@@ -278,6 +296,9 @@ pub enum Lost {
     /// It stopped; it can be rebuilt from the loom.
     #[error("the sandbox stopped")]
     Stopped,
+    /// What it lived in is gone, and it had no part in that: rebuilt, it can be asked the same again.
+    #[error("the sandbox is gone")]
+    Gone,
 }
 
 /// Gates as tools: the medium without a sandbox.

@@ -23,16 +23,22 @@ mod stream;
 mod summon;
 mod tour;
 mod watch;
+mod worker;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use cantrip::circle::python::Counting;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
 use cantrip_reply::{Call, Guard};
 use clap::{Parser, Subcommand};
 
 use crate::present::Present;
+
+/// As a worker this process has to know what each Python session holds.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
 #[derive(Debug, Parser)]
@@ -60,10 +66,15 @@ enum Command {
     Loom(loom::LoomCommand),
     Run(run::RunCommand),
     Conformance(conformance::Conformance),
+    Worker(worker::Worker),
 }
 
 fn main() -> ExitCode {
     let cantrip = Cantrip::parse();
+    // Its standard output is not for people, and nobody is to read a reply from it.
+    if let Command::Worker(worker) = cantrip.command {
+        return worker.run();
+    }
     log_to_standard_error();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -97,6 +108,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,
+        Command::Worker(worker) => worker.run(),
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;
             present.reply(guarded, String::new)

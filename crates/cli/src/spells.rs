@@ -16,6 +16,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
 use crate::person::Person;
+use crate::worker;
 
 /// Where a spell was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,12 +132,9 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
                     .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
                 mediums.push(Arc::new(medium));
             }
+            MediumKind::Python => mediums.push(Arc::new(worker::python()?)),
             // The spell's own build says which of these are not there yet.
-            MediumKind::Conversation
-            | MediumKind::Python
-            | MediumKind::Shell
-            | MediumKind::Browser
-            | MediumKind::Human => {}
+            MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => {}
         }
     }
     Ok(mediums)

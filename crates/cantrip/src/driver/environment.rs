@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cantrip_canon::Timestamp;
-use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, Sandbox, Taken};
+use cantrip_canon::{Timestamp, TurnId};
+use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, ProgramCall, Sandbox, Taken};
 use cantrip_circle::{Circle, Medium};
 use cantrip_loom::{GateRecord, Output, Settlement, Turn};
 use cantrip_reply::Refusal;
@@ -18,6 +18,18 @@ pub(crate) struct Environs {
     pub paused: Option<Box<dyn Paused>>,
     /// What the next observation begins with.
     pub lost: Option<String>,
+    /// The group that is being acted out, by the turn that holds its utterance.
+    group: Option<TurnId>,
+    /// Its programs so far, the last of them perhaps under way: none of them is in a closed turn, so a sandbox that is
+    /// rebuilt from the loom has to be taken through them again.
+    courses: Vec<Course>,
+}
+
+/// A program, and what it was answered.
+#[derive(Debug)]
+struct Course {
+    starting: Starting,
+    answered: Vec<(ProgramCall, Answer, Timestamp)>,
 }
 
 /// What a second run of recorded programs came to.
@@ -176,16 +188,27 @@ pub(crate) fn differing(recorded: &[&Output], found: &Output, sequence: u64) -> 
 }
 
 impl Environs {
+    /// A program of this group is about to start.
+    pub(crate) fn enter(&mut self, group: Option<TurnId>) {
+        if self.group != group {
+            self.group = group;
+            self.courses.clear();
+        }
+    }
+
     /// Runs a program until it calls a gate or ends.
     pub(crate) async fn start(&mut self, starting: Starting) -> Result<Step, Lost> {
+        self.courses.push(Course { starting: starting.clone(), answered: Vec::new() });
         let sandbox = self.sandbox.take().ok_or(Lost::Stopped)?;
-        let Starting { name, source, clock } = starting;
-        let next = sandbox.start(Program { name, source, now: clock }).await?;
+        let next = begin(sandbox, starting).await?;
         Ok(self.take(next))
     }
 
     pub(crate) async fn resume(&mut self, answer: Answer, clock: Timestamp) -> Result<Step, Lost> {
         let paused = self.paused.take().ok_or(Lost::Stopped)?;
+        if let Some(course) = self.courses.last_mut() {
+            course.answered.push((paused.call().clone(), answer.clone(), clock));
+        }
         let next = paused.resume(answer, clock).await?;
         Ok(self.take(next))
     }
@@ -193,6 +216,29 @@ impl Environs {
     pub(crate) async fn cancel(&mut self) -> Result<Step, Lost> {
         let paused = self.paused.take().ok_or(Lost::Stopped)?;
         let next = paused.cancel().await?;
+        Ok(self.take(next))
+    }
+
+    /// Takes a sandbox that was rebuilt from the loom through the programs of the open group that have ended.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), Lost> {
+        let Some(mut sandbox) = self.sandbox.take() else { return Ok(()) };
+        for course in &self.courses {
+            sandbox = match course.retrace(sandbox).await? {
+                Next::Finished(finished) => finished.sandbox.ok_or(Lost::Stopped)?,
+                Next::Call(_) => return Err(Lost::Stopped),
+            };
+        }
+        self.sandbox = Some(sandbox);
+        Ok(())
+    }
+
+    /// The same, and then through the one that was under way, to where it stood.
+    pub(crate) async fn catch_up_whole(&mut self) -> Result<Step, Lost> {
+        let last = self.courses.pop().ok_or(Lost::Stopped)?;
+        self.catch_up().await?;
+        let sandbox = self.sandbox.take().ok_or(Lost::Stopped)?;
+        let next = last.retrace(sandbox).await?;
+        self.courses.push(last);
         Ok(self.take(next))
     }
 
@@ -207,15 +253,37 @@ impl Environs {
                 self.sandbox = finished.sandbox;
                 let mut output = finished.output;
                 output.environment_lost = self.lost.take().or(output.environment_lost);
+                if output.rolled_back {
+                    self.courses.pop();
+                }
                 Step::Ran(output)
             }
         }
     }
 }
 
+async fn begin(sandbox: Box<dyn Sandbox>, starting: Starting) -> Result<Next, Lost> {
+    let Starting { name, source, clock } = starting;
+    sandbox.start(Program { name, source, now: clock }).await
+}
+
+impl Course {
+    /// Runs it again with the answers it was given; it must ask for the same.
+    async fn retrace(&self, sandbox: Box<dyn Sandbox>) -> Result<Next, Lost> {
+        let mut next = begin(sandbox, self.starting.clone()).await?;
+        for (call, answer, clock) in &self.answered {
+            next = match next {
+                Next::Call(paused) if paused.call() == call => paused.resume(answer.clone(), *clock).await?,
+                Next::Call(_) | Next::Finished(_) => return Err(Lost::Stopped),
+            };
+        }
+        Ok(next)
+    }
+}
+
 /// How far a program came.
 pub(crate) enum Step {
-    Called(cantrip_circle::medium::ProgramCall),
+    Called(ProgramCall),
     Ran(Output),
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, TurnId};
-use cantrip_circle::medium::Isolation;
+use cantrip_circle::medium::{Isolation, Lost};
 use cantrip_crystal::{
     Caller, Choice, Crystal, Definition, Failure, ItemIds, NoBodies, Plan, Program, Request, Silence,
 };
@@ -20,6 +20,9 @@ use super::execute::Hands;
 use super::{Halting, Run, Spoken, Stopped};
 use crate::events::Stage;
 use crate::machine::{Asked, Effect, Facts, Happened, Machine, Summary, Work, World};
+
+/// Why an environment is lost though the loom could be told again.
+const LOST_MIDWAY: &str = "the programs of this turn cannot be run again";
 
 /// One entity at work.
 pub(crate) struct Seat {
@@ -183,23 +186,28 @@ impl Seat {
                     Err(waiting) => return Ok(Rest::Waiting(waiting)),
                 },
                 Effect::RunProgram(starting) => {
+                    self.environs.enter(self.machine.holder());
                     if self.environs.sandbox.is_none() {
                         self.rebuild().await?;
+                        if self.environs.catch_up().await.is_err() {
+                            self.environs.lost.get_or_insert_with(|| LOST_MIDWAY.to_owned());
+                            self.rebuild().await?;
+                        }
                     }
                     let halting = self.halting.clone();
                     let ran = tokio::select! { biased;
                         ran = self.environs.start(starting) => Some(ran),
-                        reason = halting.halted() => { let _ = reason; None }
+                        _ = halting.halted() => None,
                     };
-                    self.stepped(ran)
+                    self.again(ran).await?
                 }
                 Effect::ResumeProgram { answer, clock } => {
                     let halting = self.halting.clone();
                     let ran = tokio::select! { biased;
                         ran = self.environs.resume(answer, clock) => Some(ran),
-                        reason = halting.halted() => { let _ = reason; None }
+                        _ = halting.halted() => None,
                     };
-                    self.stepped(ran)
+                    self.again(ran).await?
                 }
                 Effect::CancelProgram => {
                     let ran = self.environs.cancel().await;
@@ -328,8 +336,25 @@ impl Seat {
         join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await
     }
 
+    /// What a program came to. One whose sandbox is gone, through no fault of its own, is run again in another: what it
+    /// was answered is known.
+    async fn again(&mut self, ran: Option<Result<Step, Lost>>) -> Result<Happened, Stopped> {
+        let ran = match ran {
+            Some(Err(Lost::Gone)) => {
+                self.rebuild().await?;
+                let halting = self.halting.clone();
+                tokio::select! { biased;
+                    ran = self.environs.catch_up_whole() => Some(ran),
+                    _ = halting.halted() => None,
+                }
+            }
+            ran => ran,
+        };
+        Ok(self.stepped(ran))
+    }
+
     /// What a program came to; one that was cut off while it ran is gone with its sandbox.
-    fn stepped(&mut self, ran: Option<Result<Step, cantrip_circle::medium::Lost>>) -> Happened {
+    fn stepped(&mut self, ran: Option<Result<Step, Lost>>) -> Happened {
         match ran {
             Some(Ok(Step::Called(call))) => Happened::Called(call),
             Some(Ok(Step::Ran(output))) => Happened::Ran(output),
@@ -352,8 +377,11 @@ impl Seat {
             Some(leaf) => {
                 let thread = self.run.runtime.loom().thread(leaf).await?;
                 let own = render::own_turns(&thread);
+                // Of the open group nothing is over: what of it is sealed is run again with the rest of it.
+                let holder = self.machine.holder();
+                let before = own.iter().take_while(|turn| Some(turn.id) != holder);
                 let mine = |turn: &&cantrip_loom::Turn| !fresh || turn.entity_id == facts.entity;
-                own.iter().filter(mine).cloned().collect()
+                before.filter(mine).cloned().collect()
             }
             None => Vec::new(),
         };

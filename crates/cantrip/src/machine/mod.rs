@@ -267,6 +267,14 @@ impl Machine {
         self.leaf.or(self.own)
     }
 
+    /// The turn that holds the utterance that is being acted out.
+    pub(crate) fn holder(&self) -> Option<TurnId> {
+        match &self.phase {
+            Phase::Acting(group) => Some(group.holder),
+            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
+        }
+    }
+
     pub(crate) fn failing(&self) -> Option<&Failing> {
         self.failing.as_ref()
     }

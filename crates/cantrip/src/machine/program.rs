@@ -134,7 +134,7 @@ impl Machine {
     pub(super) fn sandbox_lost(&mut self, lost: Lost, world: &World<'_>) -> Result<(), Error> {
         let refusal = match lost {
             Lost::Overloaded => codes::overloaded(lost.to_string()).into(),
-            Lost::Stopped => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
+            Lost::Stopped | Lost::Gone => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
         };
         let fault = world.words.fault(refusal);
         let message = format!("{}: {}", fault.mark.code, fault.message);

@@ -23,6 +23,7 @@ mod schema;
 mod text;
 mod verifier;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,6 +196,15 @@ pub struct VerifySpell {
 }
 
 impl Spell {
+    /// The mediums that it and its children may act in.
+    pub fn mediums(&self) -> BTreeSet<MediumKind> {
+        let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
+            GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
+            GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
+        });
+        of_children.chain([self.medium]).collect()
+    }
+
     /// Reads a spell's file.
     pub fn open(path: &Path) -> Result<Self, SpellFault> {
         let file =

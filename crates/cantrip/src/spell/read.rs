@@ -184,9 +184,11 @@ fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
     let Some(written) = table.text("medium", "\"javascript\"", issues) else { return MediumKind::default() };
     let line = line_of(table, "medium");
     match written.parse() {
-        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript)) => medium,
-        Ok(medium @ (MediumKind::Python | MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
-            let rule = format!("the medium {medium} is not in this version; write \"conversation\" or \"javascript\"");
+        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python)) => medium,
+        Ok(medium @ (MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
+            let rule = format!(
+                "the medium {medium} is not in this version; write \"conversation\", \"javascript\" or \"python\""
+            );
             issues.note(line, "medium", rule);
             medium
         }

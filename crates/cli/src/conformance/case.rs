@@ -19,6 +19,16 @@ pub(super) struct Case {
     pub(super) body: Body,
 }
 
+impl Case {
+    /// Whether its circle needs this medium to be served.
+    pub(super) fn acts_in(&self, medium: MediumKind) -> bool {
+        match &self.body {
+            Body::Skipped(_) => false,
+            Body::Runs(runs) => runs.setup.circle.as_ref().is_some_and(|circle| circle.mediums.contains(&medium)),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Body {
     Skipped(&'static str),

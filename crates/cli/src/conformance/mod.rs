@@ -43,6 +43,7 @@ use self::expect::Wanted;
 use self::world::World;
 use crate::limits::{CASE_MS_MAX, CASES_BYTES_MAX, FAULTS_LISTED_MAX};
 use crate::present::{Present, answer};
+use crate::worker;
 
 /// Run files of conformance cases against this runtime.
 #[derive(Debug, clap::Args)]
@@ -149,7 +150,11 @@ impl Conformance {
         }
         let javascript = Javascript::start(Options::default())
             .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
-        let house = House { store: Store::open(&self.store)?, mediums: vec![Arc::new(javascript)] };
+        let mut mediums: Vec<Arc<dyn Medium>> = vec![Arc::new(javascript)];
+        if cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python)) {
+            mediums.push(Arc::new(worker::python()?));
+        }
+        let house = House { store: Store::open(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
         for (number, case) in &cases {

@@ -1,0 +1,350 @@
+//! The loop in Python: programs, children, crashes in the middle of a program, forks.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod support;
+
+use std::sync::{Arc, LazyLock};
+
+use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
+use cantrip_circle::gate::builtin;
+use cantrip_circle::python::{Counting, Options, Python};
+use cantrip_circle::{Delegates, MediumKind};
+use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
+use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page, TruncationReason};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_code;
+use serde_json::{Value, json};
+use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static PYTHON: LazyLock<Python> = LazyLock::new(|| Python::start(Options::in_process()).unwrap());
+
+fn coding(crystal: &Scripted) -> recipe::Builder {
+    Cantrip::builder()
+        .crystal(crystal.clone())
+        .medium(MediumKind::Python)
+        .served_by(Arc::new(PYTHON.clone()))
+        .gate(builtin::done())
+        .gate(builtin::echo())
+        .gate(builtin::call_agent())
+        .gate(builtin::call_agent_batch())
+        .ward("max_turns", 10)
+}
+
+async fn told(programs: &[&str]) -> (Option<Value>, String) {
+    let runtime = memory();
+    let cantrip = coding(&script(programs.iter().map(|code| Response::code(*code)))).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    (cast.answer().cloned(), woven(&runtime, cantrip.loom_id()).await)
+}
+
+#[tokio::test]
+async fn variables_persist_and_the_value_comes_back() {
+    let (answer, found) = told(&["x = echo(20)", "x + 22", "done(x)"]).await;
+    assert_eq!(answer, Some(json!(20)), "{found}");
+    assert_eq!(found, "A1 echo=20\nA2 <A1 => 42\nA3 <A2 done=20 terminated");
+}
+
+#[tokio::test]
+async fn the_example_of_the_page_gives_its_tree_in_python() {
+    let program = "out = []\nfor p in ['a', 'b', 'c']: out.append(call_agent(p))\n\
+                   more = call_agent_batch(['x', {'intent': 'y'}])\ndone(','.join(out + more))";
+    let (answer, found) =
+        told(&[program, "done('A')", "done('B')", "done('C')", "done('X')", "submit_answer('Y')"]).await;
+    assert_eq!(answer, Some(json!("A,B,C,X,Y")), "{found}");
+    let lines: Vec<&str> = found.lines().collect();
+    assert_eq!(lines[0], "A1 call_agent.. sealed");
+    assert_eq!(lines[2], r#"A2 <A1 continues call_agent="A" call_agent.. sealed"#);
+    assert_eq!(lines[9], r#"A5 <A4 continues call_agent_batch=["X","Y"] done="A,B,C,X,Y" terminated"#);
+}
+
+#[tokio::test]
+async fn a_refusal_is_raised_and_can_be_caught_and_done_cannot() {
+    let runtime = memory();
+    let program = "
+try:
+    fetch('x')
+except NameError as e:
+    print('no gate')
+try:
+    echo('x')
+except RuntimeError as e:
+    print(str(e))
+try:
+    done()
+except RuntimeError as e:
+    print(str(e))
+try:
+    done(1)
+except BaseException:
+    print('never')
+finally:
+    call_agent('never')
+print('never')";
+    let cantrip = coding(&script([Response::code(program)])).ward("remove_gate", "echo").build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(1)), "{:?}", cast.reply());
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let console = &turns[0].outputs[0].console;
+    assert_eq!(console.len(), 3, "{console:?}");
+    assert!(
+        console[1].starts_with(&format!("Denied {}: gate not available", codes::GATE_REMOVED.any())),
+        "{console:?}"
+    );
+    assert!(
+        console[2].starts_with(&format!("Invalid {}: done was not accepted", codes::DONE_MALFORMED.any())),
+        "{console:?}"
+    );
+    let calls: Vec<&str> = turns[0].gate_calls.iter().map(|call| call.gate.as_str()).collect();
+    assert_eq!(calls, ["echo", "done", "done"]);
+}
+
+#[tokio::test]
+async fn what_an_entity_raises_or_names_ends_no_cast_and_takes_no_gate_from_it() {
+    for program in [
+        "raise SystemExit('done')",
+        "raise BaseException('done')",
+        "done = 1",
+        "def done(x): return x\ndone(3)",
+        "exit()",
+    ] {
+        let (answer, found) = told(&[program, "done('for real')"]).await;
+        assert_eq!(answer, Some(json!("for real")), "{program}: {found}");
+        assert!(found.ends_with("A2 <A1 done=\"for real\" terminated"), "{program}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_told_and_the_next_program_finds_the_variables_as_before() {
+    let wards = json!({"cpu": "200ms", "memory": "8 MiB", "output": "64 KiB"});
+    for (bomb, limit, rolled_back) in [
+        ("while True: pass", "cpu", true),
+        ("l = []\nwhile True: l.append('x' * 100000)", "memory", true),
+        ("10 ** 10 ** 8", "memory", true),
+        ("def f(): f()\nf()", "stack", false),
+        ("while True: print('x' * 100)", "output", false),
+    ] {
+        let runtime = memory();
+        let bomb = format!("print('before')\nechoed = echo(1)\n{bomb}");
+        let programs = ["x = 41", bomb.as_str(), "done(x + 1)"];
+        let cantrip = coding(&script(programs.map(Response::code))).wards(&wards).build().unwrap();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.answer(), Some(&json!(42)), "{bomb}: {:?}", cast.reply());
+        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        let output = &turns[1].outputs[0];
+        assert_eq!((output.limit.as_deref(), output.rolled_back), (Some(limit), rolled_back), "{bomb}");
+        assert_eq!(turns[1].gate_calls.len(), 1, "the call it made stands");
+        let replay = runtime.replay(&cantrip, turns[2].id).await;
+        assert_code(replay.reply(), codes::VERIFIED);
+    }
+}
+
+#[tokio::test]
+async fn a_second_program_of_one_utterance_that_is_rolled_back_leaves_the_first() {
+    let runtime = memory();
+    let code = |code: &str| json!({ "code": code });
+    let both = Response::call("c1", "python", code("n = 1\nn += echo(1)"))
+        .and_call("c2", "python", code("n = 100\nwhile True: pass"))
+        .and_call("c3", "python", code("n"));
+    let cantrip = coding(&script([both, Response::code("done(n)")])).ward("cpu", "200ms").build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
+}
+
+#[tokio::test]
+async fn a_child_sees_nothing_of_its_parents_variables() {
+    let parent = "secret = 42\ntry:\n    call_agent('look')\nexcept RuntimeError as e:\n    done(str(e))";
+    let (answer, found) = told(&[parent, "secret"]).await;
+    assert!(answer.unwrap().as_str().unwrap().contains("MCP-EXEC-E-004"), "{found}");
+    assert!(found.contains("  B1 <A1 NameError"), "{found}");
+}
+
+#[tokio::test]
+async fn a_context_is_a_variable_and_never_in_a_request() {
+    let runtime = memory();
+    let crystal = script([
+        Response::code("done(call_agent({'intent': 'count', 'context': context}))"),
+        Response::code("done(len(context['docs']))"),
+    ]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let big = "x".repeat(10 << 20);
+    let casting = Casting::on("go").context(json!({"docs": [1, 2, big]}));
+    assert_eq!(runtime.cast(&cantrip, casting).await.answer(), Some(&json!(3)));
+    assert_eq!(crystal.asked(), 2);
+    for input in crystal.inputs() {
+        let text: usize = input.messages.iter().map(|message| serde_json::to_string(message).unwrap().len()).sum();
+        assert!(text < 10_000, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_may_have_another_medium_where_its_parent_offers_it() {
+    use cantrip_circle::javascript::{Javascript, Options as Threads};
+    let runtime = memory();
+    let crystal = script([
+        Response::code("r = call_agent({'intent': 'add', 'medium': 'javascript', 'context': [1, 2]})\ndone(r)"),
+        Response::code("done(context.map(x => x + 1))"),
+    ]);
+    let delegates = Delegates { mediums: [MediumKind::Javascript].into(), ..Delegates::default() };
+    let cantrip = Cantrip::builder()
+        .crystal(crystal)
+        .medium(MediumKind::Python)
+        .served_by(Arc::new(PYTHON.clone()))
+        .served_by(Arc::new(Javascript::start(Threads::default()).unwrap()))
+        .gate(builtin::done())
+        .delegating(builtin::call_agent(), delegates)
+        .ward("max_turns", 5)
+        .build()
+        .unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!([2, 3])), "{:?}", cast.reply());
+}
+
+#[tokio::test]
+async fn sends_share_one_sandbox_two_entities_none_and_each_has_its_own_chance() {
+    let runtime = memory();
+    let look = "try:\n    done(n)\nexcept NameError:\n    done([rand(), rand()])";
+    let crystal = script([
+        Response::code("n = rand()\ndone(n)"),
+        Response::code(look),
+        Response::code("done([n, rand()])"),
+        Response::code("done(rand())"),
+    ]);
+    let cantrip = coding(&crystal).build().unwrap();
+    let one = runtime.summon(&cantrip, None).await.unwrap();
+    let two = runtime.summon(&cantrip, None).await.unwrap();
+    let first = one.send("set").await.answer().cloned().unwrap();
+    let theirs = two.send("look").await.answer().cloned().unwrap();
+    assert!(theirs.as_array().is_some_and(|draws| draws.len() == 2 && !draws.contains(&first)), "{theirs}");
+    let mine = one.send("get").await.answer().cloned().unwrap();
+    assert_eq!(mine[0], first);
+    assert_ne!(mine[1], first);
+    let third = two.send("again").await.answer().cloned().unwrap();
+    assert!(!theirs.as_array().unwrap().contains(&third) && mine[1] != third);
+}
+
+#[tokio::test]
+async fn one_cantrip_cast_twice_has_an_empty_sandbox_each_time() {
+    let runtime = memory();
+    let program = "try:\n    done(['old', n])\nexcept NameError:\n    n = 1\n    done(['new', n])";
+    let cantrip = coding(&script([Response::code(program), Response::code(program)])).build().unwrap();
+    for _ in 0..2 {
+        assert_eq!(runtime.cast(&cantrip, Casting::on("go")).await.answer(), Some(&json!(["new", 1])));
+    }
+}
+
+#[tokio::test]
+async fn a_fork_has_the_variables_of_its_place_without_running_a_gate() {
+    let (runtime, count) = (memory(), Count::default());
+    let look = "try:\n    done([x, 0 <= rand() < 1])\nexcept NameError:\n    done('nothing')";
+    let crystal = script([
+        Response::code("x = count(1)"),
+        Response::code("x = count(2)"),
+        Response::code("done(x)"),
+        Response::code(look),
+        Response::code(look),
+    ]);
+    let cantrip = coding(&crystal).gate(counting("count", &count)).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(2)), "{:?}", cast.reply());
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let fork = runtime.fork(&cantrip, turns[0].id, Forking::on("another way")).await;
+    assert_eq!(fork.answer(), Some(&json!([1, true])), "{:?}", fork.reply());
+    let fresh = runtime.fork(&cantrip, turns[0].id, Forking::on("anew").fresh()).await;
+    assert_eq!(fresh.answer(), Some(&json!("nothing")), "{:?}", fresh.reply());
+    assert_eq!(count.get(), 2);
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let environments: Vec<_> = turns.iter().filter_map(|turn| turn.forked_from).map(|fork| fork.environment).collect();
+    assert_eq!(environments, [Environment::Replay, Environment::Fresh]);
+}
+
+/// Says its programs by how often it was asked before in this list, as a model would after a crash.
+struct Steady(Vec<&'static str>);
+
+impl Crystal for Steady {
+    fn name(&self) -> &str {
+        "scripted/steady"
+    }
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let said = usize::try_from(request.utterances).unwrap();
+        let child = request.caller.spawned_by.is_some();
+        let code = if child { "done(count(100))" } else { self.0[said] };
+        script([Response::code(code)]).ask(request, heard).await
+    }
+}
+
+const PROGRAMS: [&str; 3] = [
+    "seen = []\nfor n in [1, 2]: seen.append(count(n))\nat = now()\nr = rand()\nruns = 0",
+    "runs += 1\nseen.append(call_agent('child'))\nseen.append(count(3))\nprint(seen)",
+    "done([seen, isinstance(r, float), at > 0, runs])",
+];
+
+fn steady(count: &Count) -> Cantrip {
+    coding(&script([])).crystal(Steady(PROGRAMS.to_vec())).gate(counting_again("count", count)).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_program_killed_between_any_two_appends_goes_on_where_its_answers_end() {
+    let count = Count::default();
+    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let runtime = house_of(AnyLoom::new(store.clone()), 1);
+    let cantrip = steady(&count);
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let answer = json!([[1, 2, 100, 3], true, true, 1]);
+    assert_eq!(cast.answer(), Some(&answer), "{:?}", cast.reply());
+    let wanted = woven(&runtime, cantrip.loom_id()).await;
+    for dies_after in 1..store.taken() {
+        let memory = AnyLoom::new(Memory::new());
+        let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
+        let cantrip = steady(&Count::default());
+        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        assert_code(died.reply(), codes::STORE_UNAVAILABLE);
+        let heir = house_of(memory, 2);
+        let cast = heir.resume(&cantrip, died.run.unwrap()).await;
+        let found = woven(&heir, cantrip.loom_id()).await;
+        assert_eq!(cast.answer(), Some(&answer), "dead after {dies_after}: {found}");
+        assert_eq!(found, wanted, "dead after {dies_after}");
+        let replay = heir.replay(&cantrip, cast.outcome.unwrap().leaf.unwrap()).await;
+        assert_code(replay.reply(), codes::VERIFIED);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_with_another_circle_names_the_first_difference() {
+    let (runtime, count) = (memory(), Count::default());
+    let programs = || script([Response::code("x = count(1)"), Response::code("done(x)")]);
+    let cantrip = coding(&programs()).gate(counting("count", &count)).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    let leaf = cast.outcome.unwrap().leaf.unwrap();
+    let same = runtime.replay(&cantrip, leaf).await;
+    assert_eq!(same.replayed, Some(Replayed::Identical { turns: 2, calls: 2 }));
+    let narrower = coding(&programs()).gate(counting("count", &count)).ward("remove_gate", "count").build().unwrap();
+    let other = runtime.replay(&narrower, leaf).await;
+    assert_code(other.reply(), codes::REPLAY_DIVERGED);
+    let Some(Replayed::Differs(differs)) = other.replayed else { panic!("it differs") };
+    assert_eq!((differs.sequence, differs.call, differs.kind), (1, Some(1), DivergenceKind::Verdict));
+    assert_eq!(count.get(), 1);
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_program_whatever_it_catches() {
+    for program in [
+        "try:\n    slow(60000)\nfinally:\n    while True: pass",
+        "while True:\n    try:\n        slow(60000)\n    except BaseException:\n        echo('caught')",
+        "while True: pass",
+    ] {
+        let (runtime, overlap) = (memory(), Overlap::default());
+        let cantrip = coding(&script([Response::code(program)]))
+            .gate(slow("slow", &overlap))
+            .ward("timeout", "400ms")
+            .build()
+            .unwrap();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
+        let found = woven(&runtime, cantrip.loom_id()).await;
+        assert!(found.ends_with("truncated timeout") && !found.contains("echo"), "{found}");
+    }
+}

@@ -1,0 +1,399 @@
+//! Python as a medium: one tool that takes a program, in which gates are plain functions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cantrip_canon::{Timestamp, json};
+use cantrip_loom::{GateCall, Mode, Output, ProgramError};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, Value, json};
+
+use super::host::{Options, Seat, Shared, Unavailable};
+use super::lane::{Fate, Patience};
+use super::wire::{self, Command, Fit, Given, Kind, Left, Limit, Message, Passed, ProgramLimits, Spec, Unfit};
+use crate::arguments::{self, Property, Rule};
+use crate::decide::{Asked, Decision, Given as Arguments, Standing};
+use crate::medium::{
+    Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
+    Taken,
+};
+use crate::ward::MediumLimits;
+use crate::{Circle, Definition, MediumKind, limits};
+
+/// The name of the tool, and of its one argument.
+const TOOL: &str = "python";
+const CODE: &str = "code";
+
+/// The Python medium. Its sandboxes share the workers of one host.
+#[derive(Clone)]
+pub struct Python {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Python {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Python").field("sandboxes", &self.shared.sessions()).finish()
+    }
+}
+
+impl Python {
+    /// A medium with a first worker that is known to work.
+    pub fn start(options: Options) -> Result<Self, Unavailable> {
+        Ok(Self { shared: Arc::new(options.start()?) })
+    }
+
+    /// Sandboxes that are built and not freed.
+    pub fn sandboxes(&self) -> usize {
+        self.shared.sessions()
+    }
+
+    fn kind(&self, circle: &Circle, seed: u64) -> Arc<Bound> {
+        let gates = gates(circle);
+        let names = gates.iter().map(|gate| gate.name.clone()).collect();
+        let spec = Spec { seed, limits: program_limits(&circle.wards().medium), gates: names };
+        Arc::new(Bound { shared: Arc::clone(&self.shared), spec, gates })
+    }
+}
+
+impl From<Unavailable> for Refusal {
+    fn from(unavailable: Unavailable) -> Self {
+        codes::sandbox_unavailable(TOOL, unavailable.to_string()).into()
+    }
+}
+
+impl Medium for Python {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Python
+    }
+
+    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+        let text = capabilities(circle);
+        let parameters = json!({
+            "type": "object",
+            "properties": {CODE: {"type": "string", "description": "The program."}},
+            "required": [CODE],
+            "additionalProperties": false,
+        });
+        let tool = Definition { name: TOOL.to_owned(), description: text.clone(), parameters };
+        Presentation { tools: vec![tool], text: Some(text) }
+    }
+
+    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
+        if call.gate != TOOL {
+            let asked = Asked { gate: &call.gate, given: Arguments::Tool(call.args.clone()) };
+            return match circle.decide(asked, &Standing::default()) {
+                Decision::Refused(refusal) => Taken::Refused(refusal),
+                Decision::Allowed(_) | Decision::NeedsApproval { .. } => {
+                    Taken::Refused(codes::target_unusable(&call.gate, "call it in code").into())
+                }
+            };
+        }
+        match program(&call.args) {
+            Ok(source) => Taken::Program(source),
+            Err(refusal) => Taken::Refused(refusal),
+        }
+    }
+
+    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        let Isolation { seed, context } = isolation;
+        Ok(Some(Box::new(AtRest { bound: self.kind(circle, seed), seat: None, context })))
+    }
+
+    fn restore<'a>(
+        &'a self,
+        circle: &'a Circle,
+        isolation: Isolation,
+        snapshot: Arc<[u8]>,
+    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+        Box::pin(async move {
+            let bound = self.kind(circle, isolation.seed);
+            let seat = bound.open(Some(snapshot.to_vec())).await.ok()?;
+            // What it was given when it began is among its variables.
+            Some(Box::new(AtRest { bound, seat: Some(seat), context: None }) as Box<dyn Sandbox>)
+        })
+    }
+}
+
+/// The program that a call of the tool brings.
+fn program(args: &Value) -> Result<String, Refusal> {
+    let subject = || format!("arguments of {TOOL}");
+    let read;
+    let args = match args {
+        Value::String(text) => {
+            read = json::read_foreign(text)
+                .map_err(|fault| codes::unparsable(subject(), &fault.path, fault.rule.to_string()))?;
+            &read
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => args,
+    };
+    match args.get(CODE) {
+        Some(Value::String(code)) => Ok(code.clone()),
+        Some(_) => Err(codes::schema(subject(), format!("/{CODE}"), "it must be a text").into()),
+        None => Err(codes::schema(subject(), format!("/{CODE}"), "missing required argument").into()),
+    }
+}
+
+fn program_limits(wards: &MediumLimits) -> ProgramLimits {
+    let defaults = ProgramLimits::default();
+    let bytes =
+        |ward: Option<u64>, default: usize| ward.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let ms = |ward: Option<std::time::Duration>, default: u64| {
+        ward.map_or(default, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    };
+    ProgramLimits {
+        memory_bytes: bytes(wards.memory_bytes, defaults.memory_bytes),
+        cpu_ms: ms(wards.cpu, defaults.cpu_ms),
+        wall_ms: ms(wards.wall, defaults.wall_ms),
+        stack_bytes: bytes(wards.stack_bytes, defaults.stack_bytes),
+        output_shown_bytes: defaults.output_shown_bytes,
+        output_bytes: bytes(wards.output_bytes, defaults.output_bytes),
+    }
+}
+
+/// A gate as a program calls it.
+#[derive(Debug)]
+struct Gate {
+    name: String,
+    properties: Vec<Property>,
+}
+
+/// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
+fn gates(circle: &Circle) -> Vec<Gate> {
+    let bound =
+        |name: &str, of: &str| Gate { name: name.to_owned(), properties: circle.properties(of).unwrap_or_default() };
+    let left = circle.gates().map(|gate| bound(gate.name(), gate.name()));
+    let removed = circle.removed().map(|(name, _)| bound(name, name));
+    left.chain(removed).chain([bound("submit_answer", "done")]).collect()
+}
+
+/// What an entity is told about where it acts: the same on every request.
+fn capabilities(circle: &Circle) -> String {
+    let limits = program_limits(&circle.wards().medium);
+    let mut text = format!(
+        "Runs a Python program. Variables, functions and classes of the top level persist from one program to the next. \
+         The value of the last expression and what print writes come back. It is a small Python: there are asyncio, \
+         base64, collections, dataclasses, datetime, functools, itertools, json, math, re and typing, and nothing else \
+         can be imported; there are no generators. Files, environment and network are out of reach. rand() gives a \
+         number from 0 to 1 and now() the seconds since 1970; the clock stands still between calls.\n\
+         Limits of a program: {} s of processor time, {} s in all outside of the functions below, {} MiB, {} KiB of \
+         output shown.\n\
+         These functions return their values directly and raise RuntimeError on failure; done ends everything. Awaiting \
+         what they return is a TypeError. Call them from statements and comprehensions, not from a function that \
+         sorted, map or filter calls, and not from __repr__ or __eq__:",
+        limits.cpu_ms as f64 / 1000.0,
+        limits.wall_ms as f64 / 1000.0,
+        limits.memory_bytes >> 20,
+        limits.output_shown_bytes >> 10,
+    );
+    for gate in circle.gates() {
+        let properties = circle.properties(gate.name()).unwrap_or_default();
+        let names: Vec<&str> = properties.iter().map(|property| property.name.as_str()).collect();
+        text.push_str(&format!("\n{}({}): {}", gate.name(), names.join(", "), gate.promises().description));
+    }
+    text
+}
+
+/// What the sandbox of an entity is made from, and where.
+#[derive(Debug)]
+struct Bound {
+    shared: Arc<Shared>,
+    spec: Spec,
+    gates: Vec<Gate>,
+}
+
+impl Bound {
+    async fn open(&self, snapshot: Option<Vec<u8>>) -> Result<Seat, Lost> {
+        let mut seat = self.shared.seat().ok_or(Lost::Overloaded)?;
+        let command = Command::Open { id: seat.id(), spec: self.spec.clone(), snapshot };
+        match seat.ask(command, Patience::move_all()).await {
+            Ok(Message::Opened(true)) => Ok(seat),
+            Ok(_) | Err(Fate::Crashed | Fate::Spent(_)) => Err(Lost::Stopped),
+            Err(Fate::Gone) => Err(Lost::Gone),
+        }
+    }
+}
+
+/// A sandbox between two programs. It is built by its first one, which also finds the context.
+struct AtRest {
+    bound: Arc<Bound>,
+    seat: Option<Seat>,
+    context: Option<Value>,
+}
+
+impl fmt::Debug for AtRest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtRest").field("seat", &self.seat).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct InGate {
+    call: ProgramCall,
+    bound: Arc<Bound>,
+    seat: Seat,
+}
+
+impl Sandbox for AtRest {
+    fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
+        Box::pin(async move {
+            let Self { bound, seat, context } = *self;
+            let Program { name: _, source, now } = program;
+            if let Some(message) = fault(&source) {
+                return Ok(unreadable(message, Self { bound, seat, context }));
+            }
+            let seat = match seat {
+                Some(seat) if seat.stands() => seat,
+                Some(_) => return Err(Lost::Gone),
+                None => bound.open(None).await?,
+            };
+            let context = context.map(|context| context.to_string());
+            let program = wire::Program { source, now_ms: now.unix_millis(), context };
+            let command = Command::Run { id: seat.id(), program };
+            step(bound, seat, command).await
+        })
+    }
+
+    fn snapshot(&mut self) -> Running<'_, Option<Arc<[u8]>>> {
+        Box::pin(async move {
+            let seat = self.seat.as_mut()?;
+            let command = Command::Dump { id: seat.id() };
+            match seat.ask(command, Patience::move_all()).await {
+                Ok(Message::Dumped(dumped)) => dumped.map(Into::into),
+                Ok(_) | Err(_) => None,
+            }
+        })
+    }
+}
+
+impl Paused for InGate {
+    fn call(&self) -> &ProgramCall {
+        &self.call
+    }
+
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
+        self.goes_on(given(answer), now)
+    }
+
+    fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
+        self.goes_on(Given::Cancel, Timestamp::EPOCH)
+    }
+}
+
+impl InGate {
+    fn goes_on(self, answer: Given, now: Timestamp) -> Running<'static, Result<Next, Lost>> {
+        Box::pin(async move {
+            let Self { call: _, bound, seat } = self;
+            let command = Command::Answer { id: seat.id(), answer, now_ms: now.unix_millis() };
+            step(bound, seat, command).await
+        })
+    }
+}
+
+/// An answer as the language has it: it has no errors that are values.
+fn given(answer: Answer) -> Given {
+    match answer {
+        Answer::Value(value) => Given::Value(value.to_string()),
+        Answer::Throw(thrown) => Given::Raise(thrown.message),
+        Answer::Stop => Given::Stop,
+        list @ Answer::List(_) => given(list.plain()),
+    }
+}
+
+/// Why a text is no program; nothing of it is run.
+fn fault(source: &str) -> Option<String> {
+    if source.len() > limits::PROGRAM_BYTES_MAX {
+        return Some(format!("the program has {} bytes, the limit is {}", source.len(), limits::PROGRAM_BYTES_MAX));
+    }
+    source.find('\0').map(|at| format!("the program holds a NUL character at byte {at}"))
+}
+
+async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Next, Lost> {
+    match seat.ask(command, Patience::slice(&bound.spec.limits)).await {
+        Ok(Message::Called { gate, passed }) => {
+            let gate = usize::try_from(gate).ok().and_then(|gate| bound.gates.get(gate)).ok_or(Lost::Stopped)?;
+            let arguments = arguments_of(&gate.properties, passed).ok_or(Lost::Stopped)?;
+            let call = ProgramCall { gate: gate.name.clone(), arguments };
+            Ok(Next::Call(Box::new(InGate { call, bound, seat })))
+        }
+        Ok(Message::Finished(left)) => {
+            let kept = !left.rolled_back();
+            let sandbox = kept.then(|| Box::new(AtRest { bound, seat: Some(seat), context: None }) as Box<dyn Sandbox>);
+            Ok(Next::Finished(Finished { output: output(left), sandbox }))
+        }
+        Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => Err(Lost::Stopped),
+        Err(Fate::Spent(limit)) => {
+            let left = Left { limit: Some(limit), ..Left::default() };
+            Ok(Next::Finished(Finished { output: output(left), sandbox: None }))
+        }
+        Err(Fate::Crashed) => Err(Lost::Stopped),
+        Err(Fate::Gone) => Err(Lost::Gone),
+    }
+}
+
+/// The arguments by name, or what is wrong with them; none if a worker said what is no JSON.
+fn arguments_of(
+    declared: &[Property],
+    passed: Result<Passed, Unfit>,
+) -> Option<Result<Map<String, Value>, arguments::Fault>> {
+    match passed {
+        Ok(Passed { positional, keywords }) => {
+            let positional: Vec<Value> = serde_json::from_str(&positional).ok()?;
+            let keywords: Vec<(String, Value)> = serde_json::from_str(&keywords).ok()?;
+            let positional = positional.into_iter().map(Some).collect();
+            Some(arguments::with_keywords(declared, positional, keywords))
+        }
+        Err(Unfit { path, rule }) => Some(Err(arguments::Fault { path, rule: rule_of(rule) })),
+    }
+}
+
+fn rule_of(fit: Fit) -> Rule {
+    match fit {
+        Fit::Function => Rule::Function,
+        Fit::Key => Rule::Key,
+        Fit::NotFinite => Rule::NotFinite,
+        Fit::BigInteger => Rule::BigInteger,
+        Fit::Cycle => Rule::Cycle,
+        Fit::TooDeep => Rule::TooDeep,
+        Fit::TooLarge => Rule::TooLarge,
+        Fit::Object(kind) => Rule::Object(match kind {
+            Kind::Bytes => "bytes",
+            Kind::Set => "a set",
+            Kind::Date => "a date or time",
+            Kind::Exception => "an exception",
+            Kind::Type => "a class",
+            Kind::Path => "a path",
+            Kind::File => "a file",
+            Kind::Instance => "an instance of a class",
+            Kind::Ellipsis => "an ellipsis",
+            Kind::Other => "this object",
+        }),
+    }
+}
+
+/// A text that is no program.
+fn unreadable(message: String, sandbox: AtRest) -> Next {
+    let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
+    let output = Output { error: Some(error), ..output(Left::default()) };
+    Next::Finished(Finished { output, sandbox: Some(Box::new(sandbox)) })
+}
+
+fn output(left: Left) -> Output {
+    let rolled_back = left.rolled_back();
+    let error = left.error.map(|error| ProgramError {
+        name: error.name,
+        message: error.message,
+        line: error.place.map(|(line, _)| line),
+        column: error.place.map(|(_, column)| column),
+    });
+    Output {
+        tool_call_id: None,
+        clock_ms: None,
+        console: left.console.lines().map(str::to_owned).collect(),
+        value: left.value,
+        error,
+        cut: left.cut,
+        limit: left.limit.map(|limit: Limit| limit.as_str().to_owned()),
+        rolled_back,
+        environment_lost: None,
+    }
+}

@@ -1,0 +1,182 @@
+//! What an interpreter holds, counted by the allocator.
+//!
+//! The interpreter knows its memory only as a number of the whole process ([`LIVE_MEMORY`]), which it compares with a
+//! limit between instructions and before large results; nobody counts unless the program's allocator does. [`Counting`]
+//! counts for one purpose alone: a thread that is inside a slice of a session adds and subtracts, every other thread
+//! passes by after one look at a flag of its own. So the number is that of the session that runs, whatever the rest of
+//! the process does, and sessions must run one at a time, which [`slice()`] sees to.
+//!
+//! Counting the whole process and taking the difference was rejected: another thread's buffers would stop a program
+//! that did nothing.
+//!
+//! The unsafe code is the allocator, and it is sound because it is the system's: each method hands its arguments on as
+//! they came and returns what the system returned. Beside that it reads a flag without a destructor, which needs no
+//! allocation, and changes atomic numbers. It never unwinds and never refuses; past the hard limit it does not return.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use monty_types::{BASELINE_MEMORY, LIVE_MEMORY};
+
+/// Where the count begins: a session may give back what was taken for it before, and the number must not wrap.
+const ORIGIN: usize = 1 << 40;
+
+/// The count at which the process ends, a worker's last resort; 0 is none.
+static HARD: AtomicUsize = AtomicUsize::new(0);
+
+/// One slice at a time.
+static SLICE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The system's allocator, which counts for the Python medium.
+///
+/// A program that runs Python in its own process, and the worker process, installs it:
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: cantrip_circle::python::Counting = cantrip_circle::python::Counting;
+/// # assert!(cantrip_circle::python::is_counting());
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counting;
+
+#[inline]
+fn counts() -> bool {
+    COUNTS.try_with(Cell::get).unwrap_or(false)
+}
+
+#[inline]
+fn taken(bytes: usize) {
+    if counts() {
+        let live = LIVE_MEMORY.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+        let hard = HARD.load(Ordering::Relaxed);
+        if hard != 0 && live > hard {
+            out_of_memory();
+        }
+    }
+}
+
+#[inline]
+fn given_back(bytes: usize) {
+    if counts() {
+        LIVE_MEMORY.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Ends the process by a signal that nothing else sends, so that whoever minds it knows why. An allocator may not unwind,
+/// and returning null would abort in a way that looks like any other crash.
+#[cold]
+fn out_of_memory() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), OUT_OF_MEMORY);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The signal by which a worker ends when a session passes its hard limit.
+pub(super) const OUT_OF_MEMORY: rustix::process::Signal = rustix::process::Signal::USR1;
+
+// SAFETY: every method is that of the system's allocator, with the same arguments; see above.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        taken(size);
+        given_back(layout.size());
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        given_back(layout.size());
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// What a session holds between its slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held(usize);
+
+impl Held {
+    pub(super) const NOTHING: Self = Self(ORIGIN);
+}
+
+/// A slice that is under way. Within it, [`counted`] says what belongs to the session.
+#[derive(Debug)]
+pub(super) struct Slice<'a> {
+    held: &'a mut Held,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Begins a slice of the session that holds this much; `hard_bytes` more than nothing ends the process, if given.
+pub(super) fn slice(held: &mut Held, hard_bytes: Option<usize>) -> Slice<'_> {
+    let alone = SLICE.lock().unwrap_or_else(PoisonError::into_inner);
+    LIVE_MEMORY.store(held.0, Ordering::Relaxed);
+    BASELINE_MEMORY.store(ORIGIN, Ordering::Relaxed);
+    HARD.store(hard_bytes.map_or(0, |bytes| ORIGIN.saturating_add(bytes)), Ordering::Relaxed);
+    Slice { held, _alone: alone }
+}
+
+impl Drop for Slice<'_> {
+    fn drop(&mut self) {
+        HARD.store(0, Ordering::Relaxed);
+        self.held.0 = LIVE_MEMORY.load(Ordering::Relaxed);
+    }
+}
+
+/// Sets the flag of this thread for as long as it lives; also when the stack is unwound.
+struct Flag {
+    before: bool,
+}
+
+impl Flag {
+    fn set(to: bool) -> Self {
+        Self { before: COUNTS.with(|counts| counts.replace(to)) }
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        COUNTS.with(|counts| counts.set(self.before));
+    }
+}
+
+/// What is taken and given back here is the session's.
+pub(super) fn counted<T>(act: impl FnOnce() -> T) -> T {
+    let _flag = Flag::set(true);
+    act()
+}
+
+/// What is taken and given back here is the host's, also inside of [`counted`].
+pub(super) fn uncounted<T>(act: impl FnOnce() -> T) -> T {
+    let _flag = Flag::set(false);
+    act()
+}
+
+/// Whether the allocator of this process counts; without it a memory limit is a number that nobody looks at.
+pub fn is_counting() -> bool {
+    let mut held = Held::NOTHING;
+    let slice = slice(&mut held, None);
+    let block = counted(|| Box::new([0_u8; 64]));
+    let live = LIVE_MEMORY.load(Ordering::Relaxed);
+    counted(|| drop(std::hint::black_box(block)));
+    drop(slice);
+    live > ORIGIN
+}

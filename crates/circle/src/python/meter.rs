@@ -1,0 +1,205 @@
+//! What one program may use, and what it has printed.
+//!
+//! The interpreter asks here every few hundred instructions, as it offers whatever takes its output to flush it. The
+//! first limit that is passed is latched outside of the language: a program can catch what it is told then, inside of a
+//! callback even twice, but the next question ends it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use monty_types::{ExcType, MontyException, PrintWriterCallback};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::memory::uncounted;
+use super::wire::{Limit, ProgramLimits};
+use crate::limits;
+
+/// The sessions whose programs are to end, told from another thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cancelled(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    any: AtomicBool,
+    ids: Mutex<HashSet<u64>>,
+}
+
+impl Cancelled {
+    pub(super) fn insert(&self, id: u64) {
+        let mut ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.insert(id);
+        self.0.any.store(true, Ordering::Release);
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        let mut ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.remove(&id);
+        self.0.any.store(!ids.is_empty(), Ordering::Release);
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        self.0.any.load(Ordering::Acquire) && self.0.ids.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+}
+
+/// The account of one program.
+#[derive(Debug)]
+pub(super) struct Meter {
+    id: u64,
+    cancelled: Cancelled,
+    limits: ProgramLimits,
+    spent: Option<Limit>,
+    cpu: Duration,
+    wall: Duration,
+    slice: Option<(Duration, Instant)>,
+    asked: u32,
+    shown: String,
+    printed: usize,
+}
+
+/// Processor time of this thread; other work of the machine does not count against a program.
+fn thread_cpu() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
+}
+
+impl Meter {
+    pub(super) fn new(id: u64, cancelled: Cancelled, limits: ProgramLimits) -> Self {
+        Self {
+            id,
+            cancelled,
+            limits,
+            spent: None,
+            cpu: Duration::ZERO,
+            wall: Duration::ZERO,
+            slice: None,
+            asked: 0,
+            shown: String::new(),
+            printed: 0,
+        }
+    }
+
+    pub(super) fn work(&mut self) {
+        self.slice = Some((thread_cpu(), Instant::now()));
+    }
+
+    pub(super) fn rest(&mut self) {
+        (self.cpu, self.wall) = self.used();
+        self.slice = None;
+    }
+
+    fn used(&self) -> (Duration, Duration) {
+        match self.slice {
+            Some((cpu, wall)) => (self.cpu + thread_cpu().saturating_sub(cpu), self.wall + wall.elapsed()),
+            None => (self.cpu, self.wall),
+        }
+    }
+
+    pub(super) fn cpu(&self) -> Duration {
+        self.cpu
+    }
+
+    /// The first limit that was passed.
+    pub(super) fn spent(&self) -> Option<Limit> {
+        self.spent
+    }
+
+    pub(super) fn end(&mut self, limit: Limit) {
+        self.spent.get_or_insert(limit);
+    }
+
+    /// Looks at cancellation and both clocks.
+    pub(super) fn look(&mut self) -> Option<Limit> {
+        if self.spent.is_none() {
+            let (cpu, wall) = self.used();
+            if self.cancelled.contains(self.id) {
+                self.spent = Some(Limit::Cancelled);
+            } else if cpu > Duration::from_millis(self.limits.cpu_ms) {
+                self.spent = Some(Limit::Cpu);
+            } else if wall > Duration::from_millis(self.limits.wall_ms) {
+                self.spent = Some(Limit::Wall);
+            }
+        }
+        self.spent
+    }
+
+    /// What the interpreter's own clock, which knows only wall time, is given: it is the one that its long native loops
+    /// look at. Twice the processor time, since a busy machine takes part of the wall's.
+    pub(super) fn native_time(&self) -> Duration {
+        Duration::from_millis(self.limits.cpu_ms.saturating_mul(2).min(self.limits.wall_ms))
+    }
+
+    /// The interpreter's own clock has run out.
+    pub(super) fn out_of_time(&mut self) {
+        let (_, wall) = self.used();
+        let over = wall >= Duration::from_millis(self.limits.wall_ms);
+        self.end(if over { Limit::Wall } else { Limit::Cpu });
+    }
+
+    /// What was printed and may be shown, and how many bytes may not.
+    pub(super) fn take(&mut self) -> (String, u64) {
+        let cut = self.printed - self.shown.len();
+        (std::mem::take(&mut self.shown), cut as u64)
+    }
+
+    /// The value shares with the console what may be shown; answers what is left of it, and what is cut.
+    pub(super) fn room(&self, mut text: String) -> (String, u64) {
+        let room = self.limits.output_shown_bytes.saturating_sub(self.shown.len());
+        let shown = text.floor_char_boundary(room);
+        let cut = text.len() - shown;
+        text.truncate(shown);
+        (text, cut as u64)
+    }
+
+    fn print(&mut self, text: &str) -> Result<(), MontyException> {
+        if self.spent.is_some() {
+            return Err(stop());
+        }
+        let left = self.limits.output_bytes.saturating_sub(self.printed);
+        let over = text.len() > left;
+        let text = &text[..text.floor_char_boundary(left)];
+        // What does not fit is cut for good: nothing is shown behind a gap.
+        let room = match self.printed == self.shown.len() {
+            true => self.limits.output_shown_bytes.saturating_sub(self.shown.len()),
+            false => 0,
+        };
+        self.shown.push_str(&text[..text.floor_char_boundary(room)]);
+        self.printed += text.len();
+        if over {
+            self.end(Limit::Output);
+            return Err(stop());
+        }
+        Ok(())
+    }
+}
+
+/// What a program is told when it is over. It may catch this, and is ended at the next question.
+fn stop() -> MontyException {
+    MontyException::new(ExcType::SystemExit, Some("the program was stopped".to_owned()))
+}
+
+impl PrintWriterCallback for Meter {
+    fn stdout_write(&mut self, output: Cow<'_, str>) -> Result<(), MontyException> {
+        uncounted(|| self.print(&output))
+    }
+
+    fn stdout_push(&mut self, end: char) -> Result<(), MontyException> {
+        uncounted(|| self.print(end.encode_utf8(&mut [0; 4])))
+    }
+
+    fn poll_flush(&mut self) -> Result<(), MontyException> {
+        // The clock of a thread is a question to the system; the latch is not.
+        self.asked = self.asked.wrapping_add(1);
+        let spent = match self.asked % limits::PYTHON_POLLS {
+            0 => self.look(),
+            _ => self.spent,
+        };
+        match spent {
+            Some(_) => Err(stop()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! One interpreter: a program from its text to what it leaves, stopping at each call of a gate.
+//!
+//! Names are bound before each program, so a program that takes a gate's name for itself has it for its own length. What
+//! ends a program is decided here, outside of the language: an answer that stops it drops it where it stands, which runs
+//! nothing of it, and a limit that was latched ends it whatever it made of the news.
+
+use monty::{Dump, MontyRepl, ReplFunctionCall, ReplProgress, ReplStartError, Session as Dumped, SessionRef};
+use monty_types::{
+    CompileOptions, ExcType, ExtFunctionResult, MontyDate, MontyDateTime, MontyException, MontyObject,
+    NameLookupResult, OsFunctionCall, PrintWriter, ResourceLimits, ResourceTracker,
+};
+use serde_json::Value;
+
+use super::memory::{self, Held, counted, uncounted};
+use super::meter::{Cancelled, Meter};
+use super::show::Shown;
+use super::value::{Writer, object};
+use super::wire::{Given, Left, Limit, Message, Passed, Program, Raised, Spec, Unfit};
+use crate::limits;
+
+/// What every snapshot begins with: another version of either reads another language.
+const HEADER: &[u8] = b"cantrip python snapshot 1, monty 0.0.23\n";
+
+type Progress = Result<ReplProgress, Box<ReplStartError>>;
+
+/// An interpreter with what it is charged for.
+#[derive(Debug)]
+pub(super) struct Session {
+    held: Held,
+    hard_bytes: Option<usize>,
+    cancelled: Cancelled,
+    core: Core,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Core {
+    id: u64,
+    spec: Spec,
+    /// Of the sequence that the seed began.
+    random: u64,
+    /// Programs the interpreter was given: it names them by their number.
+    fed: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle(Box<MontyRepl>),
+    Waiting(Box<ReplFunctionCall>, Box<Running>),
+    /// Nothing more can come of it.
+    Over,
+}
+
+/// A program under way.
+#[derive(Debug)]
+struct Running {
+    meter: Meter,
+    now_ms: i64,
+    shown: Shown,
+    /// The name that the interpreter gave it.
+    name: String,
+}
+
+/// What is kept of a session beside its interpreter.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Kept {
+    random: u64,
+    fed: u64,
+    interpreter: Vec<u8>,
+}
+
+impl Session {
+    /// `hard`: passing the memory limit by far ends the process.
+    pub(super) fn new(id: u64, spec: Spec, hard: bool, cancelled: Cancelled) -> Self {
+        let mut held = Held::NOTHING;
+        let hard_bytes = hard.then(|| spec.limits.memory_bytes.saturating_add(limits::PYTHON_SLACK_BYTES));
+        let slice = memory::slice(&mut held, hard_bytes);
+        let repl = counted(|| MontyRepl::new("program", tracker(&spec), CompileOptions::default()));
+        drop(slice);
+        let core = Core { id, random: spec.seed, spec, fed: 0 };
+        Self { held, hard_bytes, cancelled, core, state: State::Idle(Box::new(repl)) }
+    }
+
+    /// A session as its snapshot has it; none if that cannot be read here.
+    pub(super) fn load(id: u64, spec: Spec, hard: bool, cancelled: Cancelled, snapshot: &[u8]) -> Option<Self> {
+        let (kept, rest) = postcard::take_from_bytes::<Kept>(snapshot.strip_prefix(HEADER)?).ok()?;
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut session = Self::new(id, spec, hard, cancelled);
+        let slice = memory::slice(&mut session.held, session.hard_bytes);
+        let loaded = counted(|| match Dump::load(&kept.interpreter) {
+            Ok(Dump { state: Dumped::Idle(repl), .. }) => Some(repl),
+            Ok(Dump { state: Dumped::Suspended(_) | Dumped::Running(_), .. }) | Err(_) => None,
+        });
+        drop(slice);
+        session.core.random = kept.random;
+        session.core.fed = kept.fed;
+        session.state = State::Idle(loaded?);
+        Some(session)
+    }
+
+    /// The session as bytes; none while a program waits.
+    pub(super) fn dump(&self) -> Option<Vec<u8>> {
+        let State::Idle(repl) = &self.state else { return None };
+        let interpreter = monty::dump("program", None, SessionRef::Idle(repl)).ok()?;
+        let kept = Kept { random: self.core.random, fed: self.core.fed, interpreter };
+        postcard::to_extend(&kept, HEADER.to_vec()).ok()
+    }
+
+    pub(super) fn run(&mut self, program: Program) -> Message {
+        let State::Idle(mut repl) = std::mem::replace(&mut self.state, State::Over) else { return Message::Lost };
+        let Program { source, now_ms, context } = program;
+        let shown = Shown::of(&source);
+        let name = format!("<python-input-{}>", self.core.fed);
+        if !source.is_empty() {
+            self.core.fed += 1;
+        }
+        let meter = Meter::new(self.core.id, self.cancelled.clone(), self.core.spec.limits.clone());
+        let mut running = Running { meter, now_ms, shown, name };
+        let slice = memory::slice(&mut self.held, self.hard_bytes);
+        running.meter.work();
+        let spec = &self.core.spec;
+        let progress = counted(|| {
+            *repl.tracker_mut() = tracker(spec);
+            repl.tracker_mut().set_max_duration(running.meter.native_time());
+            let bound = spec.gates.iter().map(String::as_str).chain([RAND, NOW]);
+            let function = |name: &str| MontyObject::Function { name: name.to_owned(), docstring: None };
+            let mut inputs: Vec<(String, MontyObject)> = bound.map(|name| (name.to_owned(), function(name))).collect();
+            if let Some(context) = context.and_then(|text| serde_json::from_str::<Value>(&text).ok()) {
+                inputs.push(("context".to_owned(), object(context)));
+            }
+            repl.feed_start(&running.shown.source, inputs, PrintWriter::Callback(&mut running.meter))
+        });
+        let (state, message) = self.core.advance(progress, running);
+        drop(slice);
+        self.state = state;
+        message
+    }
+
+    pub(super) fn answer(&mut self, given: Given, now_ms: i64) -> Message {
+        let State::Waiting(call, mut running) = std::mem::replace(&mut self.state, State::Over) else {
+            return Message::Lost;
+        };
+        let slice = memory::slice(&mut self.held, self.hard_bytes);
+        running.meter.work();
+        let (state, message) = match given {
+            Given::Stop => ended(counted(|| call.into_repl()), *running, true),
+            Given::Cancel => {
+                running.meter.end(Limit::Cancelled);
+                ended(counted(|| call.into_repl()), *running, false)
+            }
+            Given::Value(_) | Given::Raise(_) => {
+                running.now_ms = now_ms;
+                let progress = counted(|| {
+                    let result = match given {
+                        Given::Value(text) => match serde_json::from_str(&text) {
+                            Ok(value) => ExtFunctionResult::Return(object(value)),
+                            Err(_) => runtime_error("the answer cannot be read".to_owned()).into(),
+                        },
+                        Given::Raise(text) => runtime_error(text).into(),
+                        Given::Stop | Given::Cancel => runtime_error(String::new()).into(),
+                    };
+                    call.resume(result, PrintWriter::Callback(&mut running.meter))
+                });
+                self.core.advance(progress, *running)
+            }
+        };
+        drop(slice);
+        self.state = state;
+        message
+    }
+}
+
+fn tracker(spec: &Spec) -> ResourceTracker {
+    let levels = spec.limits.stack_bytes / limits::PYTHON_LEVEL_BYTES;
+    let levels = levels.clamp(1, limits::PYTHON_LEVELS_MAX);
+    ResourceTracker::new(ResourceLimits::default().max_memory(spec.limits.memory_bytes).max_recursion_depth(levels))
+}
+
+const RAND: &str = "rand";
+const NOW: &str = "now";
+
+/// What a function that the interpreter does not have itself comes to.
+enum Outside {
+    Gate(u32),
+    Answers(ExtFunctionResult),
+}
+
+impl Core {
+    /// Goes on until the program waits for a gate or is over.
+    fn advance(&mut self, mut progress: Progress, mut running: Running) -> (State, Message) {
+        loop {
+            running.meter.look();
+            let reached = match progress {
+                Ok(reached) => reached,
+                Err(stopped) => {
+                    let ReplStartError { repl, error } = *stopped;
+                    return raised(repl, error, running);
+                }
+            };
+            if running.meter.spent().is_some() {
+                return ended(counted(|| reached.into_repl()), running, false);
+            }
+            progress = match reached {
+                ReplProgress::Complete { repl, value } => return completed(repl, value, running),
+                ReplProgress::FunctionCall(mut call) => match self.outside(&call, running.now_ms) {
+                    Outside::Gate(gate) => {
+                        let passed = uncounted(|| passed(&call));
+                        counted(|| {
+                            call.args = Vec::new();
+                            call.kwargs = Vec::new();
+                        });
+                        running.meter.rest();
+                        let state = State::Waiting(Box::new(call), Box::new(running));
+                        return (state, Message::Called { gate, passed });
+                    }
+                    Outside::Answers(answer) => {
+                        counted(|| call.resume(answer, PrintWriter::Callback(&mut running.meter)))
+                    }
+                },
+                ReplProgress::OsCall(call) => counted(|| {
+                    let answer = from_outside(&call.function_call, running.now_ms);
+                    call.resume(answer, PrintWriter::Callback(&mut running.meter))
+                }),
+                ReplProgress::NameLookup(lookup) => {
+                    counted(|| lookup.resume(NameLookupResult::Undefined, PrintWriter::Callback(&mut running.meter)))
+                }
+                ReplProgress::ResolveFutures(futures) => counted(|| {
+                    let never = runtime_error("nothing can end what is awaited here".to_owned());
+                    futures.abort(never, PrintWriter::Callback(&mut running.meter))
+                }),
+            };
+        }
+    }
+
+    fn outside(&mut self, call: &ReplFunctionCall, now_ms: i64) -> Outside {
+        let name = call.function_name.as_str();
+        let unknown = || Outside::Answers(ExtFunctionResult::NotFound(name.to_owned()));
+        if call.object_id.is_some() {
+            return unknown();
+        }
+        if let Some(gate) = self.spec.gates.iter().position(|gate| gate == name) {
+            return u32::try_from(gate).map_or_else(|_| unknown(), Outside::Gate);
+        }
+        let own = name == RAND || name == NOW;
+        if own && !(call.args.is_empty() && call.kwargs.is_empty()) {
+            let message = format!("{name}() takes no arguments");
+            return Outside::Answers(MontyException::new(ExcType::TypeError, Some(message)).into());
+        }
+        match name {
+            RAND => Outside::Answers(MontyObject::Float(self.random()).into()),
+            NOW => Outside::Answers(MontyObject::Float(now_ms as f64 / 1000.0).into()),
+            _ => unknown(),
+        }
+    }
+
+    /// The next number of the sequence that the seed began (splitmix64), as a fraction of one.
+    fn random(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        (bits >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn passed(call: &ReplFunctionCall) -> Result<Passed, Unfit> {
+    let mut writer = Writer::new();
+    let positional = writer.positional(&call.args)?;
+    let keywords = writer.keywords(&call.kwargs)?;
+    let keywords = keywords.into_iter().map(|(name, value)| Value::Array(vec![Value::String(name), value])).collect();
+    Ok(Passed { positional: Value::Array(positional).to_string(), keywords: Value::Array(keywords).to_string() })
+}
+
+fn runtime_error(message: String) -> MontyException {
+    MontyException::new(ExcType::RuntimeError, Some(message))
+}
+
+/// What the language asks of an operating system: the clock answers, nothing else is there.
+fn from_outside(asked: &OsFunctionCall, now_ms: i64) -> ExtFunctionResult {
+    let refused = |kind: ExcType| {
+        let message = format!("{} is refused: only gates reach outside", asked.name());
+        ExtFunctionResult::Error(MontyException::new(kind, Some(message)))
+    };
+    match asked {
+        OsFunctionCall::DateToday => match moment(now_ms, 0) {
+            Some(MontyDateTime { year, month, day, .. }) => {
+                ExtFunctionResult::Return(MontyObject::Date(MontyDate { year, month, day }))
+            }
+            None => refused(ExcType::OSError),
+        },
+        OsFunctionCall::DateTimeNow(zone) => {
+            let offset = zone.as_ref().map_or(0, |zone| zone.offset_seconds);
+            match moment(now_ms, offset) {
+                Some(moment) => ExtFunctionResult::Return(MontyObject::DateTime(MontyDateTime {
+                    offset_seconds: zone.as_ref().map(|zone| zone.offset_seconds),
+                    timezone_name: zone.as_ref().and_then(|zone| zone.name.clone()),
+                    ..moment
+                })),
+                None => refused(ExcType::OSError),
+            }
+        }
+        OsFunctionCall::Getenv(_) | OsFunctionCall::GetEnviron => refused(ExcType::PermissionError),
+        OsFunctionCall::Exists(_)
+        | OsFunctionCall::IsFile(_)
+        | OsFunctionCall::IsDir(_)
+        | OsFunctionCall::IsSymlink(_)
+        | OsFunctionCall::ReadText(_)
+        | OsFunctionCall::ReadBytes(_)
+        | OsFunctionCall::Stat(_)
+        | OsFunctionCall::Iterdir(_)
+        | OsFunctionCall::Resolve(_)
+        | OsFunctionCall::Absolute(_)
+        | OsFunctionCall::Unlink(_)
+        | OsFunctionCall::Rmdir(_)
+        | OsFunctionCall::WriteText(_)
+        | OsFunctionCall::WriteBytes(_)
+        | OsFunctionCall::AppendText(_)
+        | OsFunctionCall::AppendBytes(_)
+        | OsFunctionCall::Open(_)
+        | OsFunctionCall::Mkdir(_)
+        | OsFunctionCall::Rename(_) => refused(ExcType::PermissionError),
+    }
+}
+
+/// A reading of the clock as a calendar has it, so many seconds east of Greenwich.
+fn moment(now_ms: i64, offset_seconds: i32) -> Option<MontyDateTime> {
+    let local = now_ms.checked_add(i64::from(offset_seconds) * 1000)?;
+    let at = jiff::civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    let at = at.checked_add(jiff::SignedDuration::from_millis(local)).ok()?;
+    Some(MontyDateTime {
+        year: i32::from(at.year()),
+        month: u8::try_from(at.month()).ok()?,
+        day: u8::try_from(at.day()).ok()?,
+        hour: u8::try_from(at.hour()).ok()?,
+        minute: u8::try_from(at.minute()).ok()?,
+        second: u8::try_from(at.second()).ok()?,
+        microsecond: u32::try_from(at.subsec_nanosecond()).ok()? / 1000,
+        offset_seconds: None,
+        timezone_name: None,
+    })
+}
+
+/// The program came to its end.
+fn completed(repl: MontyRepl, value: MontyObject, mut running: Running) -> (State, Message) {
+    let text = uncounted(|| match (&value, running.shown.is_text()) {
+        (MontyObject::String(text), true) => Some(text.clone()).filter(|text| text != "None"),
+        (MontyObject::None, _) => None,
+        (other, _) => Some(other.py_repr()),
+    });
+    counted(|| drop(value));
+    running.meter.rest();
+    let shown = text.map(|text| running.meter.room(text));
+    let (console, cut) = running.meter.take();
+    let (value, cut_value) = shown.unzip();
+    let left =
+        Left { console, value, cut: cut + cut_value.unwrap_or(0), cpu_us: micros(&running.meter), ..Left::default() };
+    (State::Idle(Box::new(repl)), Message::Finished(left))
+}
+
+/// The program was ended: by an accepted answer, or by what the meter has latched.
+fn ended(repl: MontyRepl, mut running: Running, stopped: bool) -> (State, Message) {
+    running.meter.rest();
+    let limit = running.meter.spent();
+    let (console, cut) = running.meter.take();
+    let left = Left { console, cut, limit, stopped, cpu_us: micros(&running.meter), ..Left::default() };
+    let state = match left.rolled_back() {
+        true => {
+            counted(|| drop(repl));
+            State::Over
+        }
+        false => State::Idle(Box::new(repl)),
+    };
+    (state, Message::Finished(left))
+}
+
+/// The program ended in an exception, or in a limit that the interpreter tells as one.
+fn raised(repl: MontyRepl, error: MontyException, mut running: Running) -> (State, Message) {
+    let kind = error.exc_type();
+    if kind == ExcType::TimeoutError && repl.tracker().check_time().is_err() {
+        running.meter.out_of_time();
+    } else if kind == ExcType::MemoryError {
+        // Programs do not run out of memory otherwise; one that says so itself is taken at its word.
+        running.meter.end(Limit::Memory);
+    }
+    let stack = (kind == ExcType::RecursionError).then_some(Limit::Stack);
+    if running.meter.spent().is_some() {
+        return ended(repl, running, false);
+    }
+    let told = uncounted(|| {
+        let cut = |mut text: String| {
+            text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
+            text
+        };
+        let own = error.traceback().iter().rev().find(|frame| frame.filename == running.name);
+        Raised {
+            name: cut(error.exc_type().to_string()),
+            message: cut(error.message().unwrap_or_default().to_owned()),
+            place: own.map(|frame| running.shown.original(frame.start.line, frame.start.column)),
+        }
+    });
+    counted(|| drop(error));
+    running.meter.rest();
+    let (console, cut) = running.meter.take();
+    let cpu_us = micros(&running.meter);
+    let left = Left { console, cut, error: Some(told), limit: stack, cpu_us, ..Left::default() };
+    (State::Idle(Box::new(repl)), Message::Finished(left))
+}
+
+fn micros(meter: &Meter) -> u64 {
+    u64::try_from(meter.cpu().as_micros()).unwrap_or(u64::MAX)
+}
