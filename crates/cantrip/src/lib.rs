@@ -103,3 +103,8 @@ pub use cantrip_loom as loom;
 pub use cantrip_reply as reply;
 pub use cantrip_stream as stream;
 pub use replay::{Divergence, DivergenceKind, ReplayReply, Replayed};
+
+// The example on the first page compiles as it stands.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
