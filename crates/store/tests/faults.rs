@@ -407,26 +407,25 @@ fn a_lost_connection_is_an_error_or_unnoticed_and_nothing_is_written_twice() {
         let mut weaver = Weaver::new(&store);
         let mut episode = weaver.cast("count").await;
         weaver.plain(&mut episode).await;
-        let mut noticed = 0;
         for n in 0..12 {
             let odd = Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
             let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd));
             let ended = format!(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cantrip {schema}'"
+                // Without a connection to end it divides by nothing, and this test with it.
+                "SELECT 1 / count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                 WHERE application_name = 'cantrip {schema}'"
             );
             in_postgres(&url, &ended).unwrap();
             let expected = Answer::Committed(Seq::new(8 + n));
             match store.append(step.clone()).await {
                 Ok(answer) => assert_eq!(answer, expected),
                 Err(error) => {
-                    noticed += 1;
                     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
                     assert_eq!(store.append(step.clone()).await.unwrap(), expected, "the next one connects anew");
                 }
             }
             assert_eq!(store.append(step).await.unwrap(), expected);
         }
-        assert!(noticed > 0, "no connection was ever lost");
         assert_eq!(read(&store, episode.run).await.0.len(), 7 + 12);
         store.verify().await.unwrap();
     });
