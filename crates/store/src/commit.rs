@@ -174,7 +174,13 @@ impl Desk {
         {
             return Ok(Ok(answer));
         }
-        let judged = self.judge(link, step, care).await?;
+        let mut judged = self.judge(link, step, care).await?;
+        if matches!(judged, Judged::Refused(_)) {
+            // Another process may have written between two of these questions; asked again, they see what it wrote.
+            self.runs.remove(&run);
+            self.know(link, run).await?;
+            judged = self.judge(link, step, care).await?;
+        }
         let hindered = match judged {
             Judged::Accepted(records) => {
                 let answer = Answer::Committed(records.last().map_or(Seq::START, |record| record.seq));
