@@ -2,7 +2,7 @@
 
 use cantrip_canon::{EntityId, RunId, TurnId};
 use cantrip_circle::MediumKind;
-use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState};
+use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState, render};
 use cantrip_reply::{Refusal, codes};
 
 use crate::driver::{Environs, Runtime};
@@ -66,7 +66,13 @@ impl Runtime {
             None if turn.terminated() => return Err(blank().into()),
             None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
         };
-        let environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
+        let mut environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
+        if environment == Environment::Replay
+            && let Some(medium) = cantrip.medium(cantrip.circle().medium())
+            && self.base(&*medium, render::own_turns(&thread)).await.is_some()
+        {
+            environment = Environment::Snapshot;
+        }
         let (seed, context) = self.individual(&thread.entity).await?;
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));

@@ -39,6 +39,8 @@ cantrip_canon::limits! {
     VERIFIER_MS: u64 = 600_000, "ms";
     /// A cast whose limits leave less than this for an answer, and less than its call asks for, ends without asking.
     OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
+    /// Records of an entity before its sandbox is first looked at as a snapshot; less is quickly run again.
+    SNAPSHOT_RECORDS_BYTES_MIN: u64 = 8 << 10, "bytes";
     /// How long a lease lasts unless it is renewed.
     LEASE_MS: u64 = 30_000, "ms";
     /// How often a lease is renewed while its run is worked on.

@@ -4,16 +4,18 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
 use cantrip_circle::gate::builtin;
+use cantrip_circle::medium::{Isolation, Presentation, Running, Sandbox, Taken};
 use cantrip_circle::python::{Counting, Options, Python};
-use cantrip_circle::{Delegates, MediumKind};
+use cantrip_circle::{Circle, Delegates, Medium, MediumKind};
 use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Environment, Loom, Memory, Page, TruncationReason};
-use cantrip_reply::codes;
+use cantrip_loom::{AnyLoom, Environment, GateCall, Loom, Memory, Mode, Page, TruncationReason};
 use cantrip_reply::testing::assert_code;
+use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
 
@@ -23,6 +25,10 @@ static ALLOCATOR: Counting = Counting;
 static PYTHON: LazyLock<Python> = LazyLock::new(|| Python::start(Options::in_process()).unwrap());
 
 fn coding(crystal: &Scripted) -> recipe::Builder {
+    circle(crystal).ward("max_turns", 10)
+}
+
+fn circle(crystal: &Scripted) -> recipe::Builder {
     Cantrip::builder()
         .crystal(crystal.clone())
         .medium(MediumKind::Python)
@@ -31,7 +37,6 @@ fn coding(crystal: &Scripted) -> recipe::Builder {
         .gate(builtin::echo())
         .gate(builtin::call_agent())
         .gate(builtin::call_agent_batch())
-        .ward("max_turns", 10)
 }
 
 async fn told(programs: &[&str]) -> (Option<Value>, String) {
@@ -347,4 +352,133 @@ async fn the_deadline_ends_a_program_whatever_it_catches() {
         let found = woven(&runtime, cantrip.loom_id()).await;
         assert!(found.ends_with("truncated timeout") && !found.contains("echo"), "{found}");
     }
+}
+
+/// Python that counts how often it is restored from a snapshot, or cannot read any.
+#[derive(Clone)]
+struct Watched {
+    restored: Arc<AtomicUsize>,
+    reads: bool,
+}
+
+impl Watched {
+    fn new(reads: bool) -> Self {
+        Self { restored: Arc::default(), reads }
+    }
+
+    fn restored(&self) -> usize {
+        self.restored.load(Ordering::Relaxed)
+    }
+}
+
+impl Medium for Watched {
+    fn kind(&self) -> MediumKind {
+        PYTHON.kind()
+    }
+    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+        PYTHON.present(circle, mode)
+    }
+    fn take(&self, circle: &Circle, call: &GateCall) -> Taken {
+        PYTHON.take(circle, call)
+    }
+    fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
+        PYTHON.isolate(circle, isolation)
+    }
+    fn reads(&self, snapshot: &[u8]) -> bool {
+        self.reads && PYTHON.reads(snapshot)
+    }
+    fn restore<'a>(
+        &'a self,
+        circle: &'a Circle,
+        isolation: Isolation,
+        snapshot: Arc<[u8]>,
+    ) -> Running<'a, Option<Box<dyn Sandbox>>> {
+        self.restored.fetch_add(1, Ordering::Relaxed);
+        PYTHON.restore(circle, isolation, snapshot)
+    }
+}
+
+/// Turns that say much and change a little.
+fn long_life(turns: usize) -> Vec<Response> {
+    let said = "x".repeat(3_000);
+    let turn = |at: usize| match at {
+        0 => format!("total = count(0)\nseen = [rand()]\n# {said}"),
+        _ => format!("total += count({at})\nseen.append(rand())\n# {said}"),
+    };
+    (0..turns).map(|at| Response::code(turn(at))).collect()
+}
+
+fn living(script: &Scripted, count: &Count, medium: &Watched) -> Cantrip {
+    circle(script)
+        .gate(counting("count", count))
+        .served_by(Arc::new(medium.clone()))
+        .ward("max_turns", 60)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_fork_at_any_turn_has_its_variables_by_snapshot_and_runs_no_gate() {
+    const TURNS: usize = 24;
+    let (runtime, count, medium) = (memory(), Count::default(), Watched::new(true));
+    let look = || Response::code("done([total, len(seen)])");
+    let forks = (0..TURNS).map(|_| look());
+    let crystal = script(long_life(TURNS).into_iter().chain([look()]).chain(forks));
+    let cantrip = living(&crystal, &count, &medium);
+    let cast = runtime.cast(&cantrip, Casting::on("live")).await;
+    assert!(cast.answer().is_some(), "{:?}", cast.reply());
+    assert_eq!((count.get(), medium.restored()), (TURNS, 0), "a sandbox that stands is not restored");
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let snapshots: Vec<u64> = turns.iter().filter_map(|turn| turn.snapshot).map(|kept| kept.bytes).collect();
+    assert!(snapshots.len() >= 2, "{snapshots:?}");
+    let said: u64 = turns.iter().map(|turn| serde_json::to_vec(turn).unwrap().len() as u64).sum();
+    assert!(snapshots.iter().sum::<u64>() <= said, "{snapshots:?} of {said}");
+    let first = turns.iter().position(|turn| turn.snapshot.is_some()).unwrap();
+    for (at, turn) in turns.iter().take(TURNS).enumerate() {
+        let before = medium.restored();
+        let fork = runtime.fork(&cantrip, turn.id, Forking::on("look")).await;
+        let total: usize = (0..=at).sum();
+        assert_eq!(fork.answer(), Some(&json!([total, at + 1])), "at {at}: {:?}", fork.reply());
+        assert_eq!(medium.restored() - before, usize::from(at >= first), "at {at}");
+        let leaf = runtime.loom().turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
+        let environment = if at >= first { Environment::Snapshot } else { Environment::Replay };
+        assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(environment), "at {at}");
+    }
+    assert_eq!(count.get(), TURNS, "no gate ran for a fork");
+    let replay = runtime.replay(&cantrip, turns[TURNS].id).await;
+    assert_code(replay.reply(), codes::VERIFIED);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_read_is_left_and_the_programs_are_run_again() {
+    let (runtime, count) = (memory(), Count::default());
+    let crystal =
+        script(long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total)")]));
+    let cantrip = living(&crystal, &count, &Watched::new(true));
+    let cast = runtime.cast(&cantrip, Casting::on("live")).await;
+    assert_eq!(cast.answer(), Some(&json!(66)), "{:?}", cast.reply());
+    let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    assert!(turns.iter().any(|turn| turn.snapshot.is_some()));
+    let blind = Watched::new(false);
+    let later = living(&crystal, &count, &blind);
+    assert_eq!(later.id(), cantrip.id(), "what serves a medium is no part of a cantrip");
+    let fork = runtime.fork(&later, turns[11].id, Forking::on("look")).await;
+    assert_eq!((fork.answer(), blind.restored(), count.get()), (Some(&json!(66)), 0, 12), "{:?}", fork.reply());
+    let leaf = runtime.loom().turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(Environment::Replay));
+}
+
+#[tokio::test]
+async fn an_entity_taken_up_elsewhere_goes_on_from_its_snapshot() {
+    let store = AnyLoom::new(Memory::new());
+    let (count, medium) = (Count::default(), Watched::new(true));
+    let programs = long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total + 1)")]);
+    let cantrip = living(&script(programs), &count, &medium);
+    let first = house_of(store.clone(), 1);
+    let entity = first.summon(&cantrip, None).await.unwrap();
+    assert_eq!(entity.send("live").await.answer(), Some(&json!(66)));
+    let second = house_of(store, 2);
+    let taken_up = second.entity(&cantrip, entity.id()).await.unwrap();
+    assert_eq!(taken_up.send("go on").await.answer(), Some(&json!(67)));
+    assert_eq!((medium.restored(), count.get()), (1, 12));
 }

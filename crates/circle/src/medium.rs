@@ -185,6 +185,12 @@ pub trait Medium: Send + Sync + 'static {
     /// Isolates: a sandbox of an entity's own, none where an utterance leaves nothing behind.
     fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal>;
 
+    /// Whether these bytes are a [`Sandbox::snapshot`] that this version can load.
+    fn reads(&self, snapshot: &[u8]) -> bool {
+        let _ = snapshot;
+        false
+    }
+
     /// A sandbox as a [`Sandbox::snapshot`] of the same entity has it; none if it cannot be read here, by this version.
     /// Only what this process may trust is handed in: the bytes become a heap.
     fn restore<'a>(

@@ -79,13 +79,19 @@ enum What {
     Verify,
 
     /// Note how good a turn was. Earlier rewards stay on record; the latest counts.
-    #[command(after_help = "Examples:\n  cantrip loom reward @last 1\n  \
-                            cantrip loom reward turn_06cyf9 -0.5 --note 'wrong file'")]
+    #[command(
+        allow_missing_positional = true,
+        after_help = "Examples:\n  cantrip loom reward 1\n  cantrip loom reward @last 1\n  \
+                      cantrip loom reward turn_06cyf9 -0.5 --note 'wrong file'"
+    )]
     Reward {
-        turn: String,
+        /// An entity, cast or run stands for its last turn; the latest without.
+        // A reward that stands alone is in this one's place when it is parsed.
+        #[arg(allow_negative_numbers = true)]
+        turn: Option<String>,
 
         /// Any finite number.
-        #[arg(allow_negative_numbers = true)]
+        #[arg(required = true, allow_negative_numbers = true)]
         value: f64,
 
         /// Who says so.
@@ -174,7 +180,7 @@ impl LoomCommand {
                 seen(guard, json, "difference", diff, diff::Diff::draw).await?
             }
             What::Reward { turn, value, by, note } => {
-                let turn = find::turn(&loom, Some(turn)).await?;
+                let turn = find::turn(&loom, turn.as_deref()).await?;
                 let by = Actor::new(by.as_str())
                     .map_err(|fault| codes::config_invalid("--by", by.as_str(), fault.to_string()))?;
                 let rewarding = Rewarding { turn, reward: *value, by, note: note.clone() };

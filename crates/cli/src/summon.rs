@@ -132,12 +132,22 @@ impl Summon {
     }
 
     fn who(&self) -> Result<Who, Refusal> {
-        let Some(who) = &self.who else { return Ok(Who::Known(None)) };
-        match spells::find(who) {
-            Ok(path) => Ok(Who::New(Source::File(path))),
-            Err(_) if find::looks_like_one(who) => Ok(Who::Known(Some(who.clone()))),
-            Err(refusal) => Err(refusal),
+        let known = match &self.who {
+            None => None,
+            Some(who) => match spells::find(who) {
+                Ok(path) => return Ok(Who::New(Source::File(path))),
+                Err(_) if find::looks_like_one(who) => Some(who.clone()),
+                Err(refusal) => return Err(refusal),
+            },
+        };
+        // What stands in the environment is for new ones.
+        let environment = std::env::var("CANTRIP_CRYSTAL").ok();
+        if let Some(crystal) = self.crystal.as_ref().filter(|crystal| Some(*crystal) != environment.as_ref()) {
+            let rule = "an entity keeps its crystal; a fork may have another";
+            let hint = format!("cantrip loom fork @last INTENT --crystal {crystal}");
+            return Err(codes::config_invalid("summon", "--crystal", rule).data(json!({ "hint": hint })).into());
         }
+        Ok(Who::Known(known))
     }
 }
 
@@ -287,7 +297,11 @@ impl Summoned<'_> {
 
     async fn intent(&mut self, intent: &str) -> Then {
         if let Some(run) = self.waiting.take() {
-            self.end(run).await;
+            // One that failed stands in nobody's way.
+            let state = self.store.loom.run(run).await.map(|view| view.state);
+            if state.is_ok_and(RunState::is_live) {
+                self.end(run).await;
+            }
         }
         let cancel = Cancel::new();
         let ask = Ask { cancel: cancel.clone(), ..Ask::on(intent) };

@@ -1,6 +1,7 @@
 //! `cantrip worker`: a process that does dangerous work for another one, and may die of it.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use cantrip::circle::python::{self, Options, Python};
 use cantrip_reply::{Refusal, codes};
@@ -24,8 +25,13 @@ impl Worker {
     }
 }
 
-/// The Python medium, with workers of this very program.
+/// The Python medium, with workers of this very program. Whoever asks again has the same.
 pub(crate) fn python() -> Result<Python, Refusal> {
+    static STARTED: OnceLock<Python> = OnceLock::new();
+    if let Some(python) = STARTED.get() {
+        return Ok(python.clone());
+    }
     let own = std::env::current_exe().map_err(|error| codes::sandbox_unavailable("python", error.to_string()))?;
-    Ok(Python::start(Options::worker(own))?)
+    let python = Python::start(Options::worker(own))?;
+    Ok(STARTED.get_or_init(|| python).clone())
 }

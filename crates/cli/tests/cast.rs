@@ -289,3 +289,16 @@ fn a_spell_is_found_by_its_name_here_and_among_the_users_own() {
     assert_eq!(stdout(&folder.run(&["cast", "near", "say hello", "--quiet"], None)), "hello from near\n");
     assert_eq!(stdout(&folder.run(&["cast", "own", "say hello", "--quiet"], None)), "hello from own\n");
 }
+
+#[test]
+fn the_built_in_spell_looks_around_where_it_is_cast_and_is_found_again() {
+    let folder = Folder::new();
+    folder.write("notes.txt", "a line to be found");
+    folder.write("look.yaml", "responses:\n  - code: done(read('notes.txt'))\n");
+    let cast =
+        ["cast", "what do the notes say?", "--crystal", "scripted/look.yaml", "--store", "jsonl:kept", "--quiet"];
+    let output = folder.run(&cast, None);
+    assert_eq!(stdout(&output), "a line to be found\n", "{output:?}");
+    let again = folder.run(&["summon", "--store", "jsonl:kept", "--quiet"], Some("and again?"));
+    assert_eq!(stdout(&again), "a line to be found\n", "{again:?}");
+}

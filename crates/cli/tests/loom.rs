@@ -227,6 +227,9 @@ fn the_latest_reward_counts_and_only_a_number_is_one() {
     folder.envelope(&reward("0.5"), codes::CHANGED.any());
     folder.envelope(&reward("-1"), codes::CHANGED.any());
     assert_eq!(folder.seen(&["show"])["reward"], json!(-1));
+    folder.envelope(&["loom", "reward", "2", "--store", "jsonl:kept"], codes::CHANGED.any());
+    assert_eq!(folder.seen(&["show"])["reward"], json!(2), "the latest turn is meant where none is named");
+    folder.envelope(&["loom", "reward", "-1", "--store", "jsonl:kept"], codes::CHANGED.any());
     assert!(folder.text(&["tree"]).contains("terminated (done)  done  reward -1"));
     folder.envelope(&reward("NaN"), codes::SCHEMA.any());
     folder.envelope(&[&reward("1")[..], &["--by", ""]].concat(), codes::CONFIG_INVALID.any());

@@ -72,6 +72,20 @@ fn a_new_entity_has_its_context_and_a_known_one_is_given_none() {
 }
 
 #[test]
+fn a_new_entity_may_have_another_crystal_and_a_known_one_keeps_its_own() {
+    let folder = Folder::new().with_adder();
+    folder.write("other.yaml", "responses:\n  - code: done('another')\n");
+    let summon = ["summon", "adder.toml", "--crystal", "scripted/other.yaml", "--quiet"];
+    assert_eq!(stdout(&folder.piped(&summon, "who?\n")), "another\n");
+    assert_eq!(
+        stdout(&folder.piped(&["summon", "--quiet"], "and now?\n")),
+        "another\n",
+        "it is found with its crystal"
+    );
+    folder.envelope(&["summon", "@last", "--crystal", "scripted/adder.yaml"], codes::CONFIG_INVALID.any());
+}
+
+#[test]
 fn every_intent_gets_an_envelope_of_its_own() {
     let folder = Folder::new().with_adder();
     let output = folder.piped(&["summon", "adder.toml", "--json"], "add two\n/show 1\n/nonsense\nadd three\n");

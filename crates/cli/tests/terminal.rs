@@ -263,3 +263,22 @@ fn an_entity_can_ask_the_person_at_the_terminal() {
     terminal.wait_for("\nblue\n");
     assert_eq!(terminal.end().1, Some(0));
 }
+
+#[test]
+fn where_nobody_sits_the_question_is_refused_and_the_cast_goes_on() {
+    let folder = Folder::new();
+    folder.write(
+        "asker.toml",
+        "name = \"asker\"\ncrystal = \"scripted/asker.yaml\"\nmedium = \"javascript\"\n[gates.ask_human]\n",
+    );
+    folder.write(
+        "asker.yaml",
+        "responses:\n  - code: |\n      try { ask_human({question: 'Which?'}) } catch (refused) { done(refused.code) }\n",
+    );
+    // In a session of its own it has no terminal.
+    let mut command = std::process::Command::new("setsid");
+    command.args(["--wait", env!("CARGO_BIN_EXE_cantrip"), "cast", "asker.toml", "ask", "--quiet"]);
+    folder.around(&mut command);
+    let output = command.stdin(std::process::Stdio::null()).output().expect("the binary runs");
+    assert_eq!(stdout(&output).trim(), cantrip_reply::codes::APPROVAL_REFUSED.any().as_str(), "{output:?}");
+}

@@ -4,7 +4,7 @@ use cantrip_canon::{CastId, EntityId, LoomId, Money, Timestamp, TurnId};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{CallId, CantripId, Content, Fault, GateRecord, Output, Usage, Utterance};
+use crate::{BodyRef, CallId, CantripId, Content, Fault, GateRecord, Output, Usage, Utterance};
 
 /// Why a cast was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -140,6 +140,8 @@ pub struct Turn {
     pub forked_from: Option<Fork>,
     /// On the first turn of a child.
     pub spawned_by: Option<Spawn>,
+    /// The sandbox as it stood behind it, where that was kept.
+    pub snapshot: Option<BodyRef>,
 }
 
 impl Turn {

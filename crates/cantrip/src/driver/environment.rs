@@ -1,14 +1,16 @@
 //! The sandbox of an entity: built when it is first needed, rebuilt from the loom when it is gone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{Timestamp, TurnId};
+use cantrip_canon::{Hash, Timestamp, TurnId};
 use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, ProgramCall, Sandbox, Taken};
 use cantrip_circle::{Circle, Medium};
-use cantrip_loom::{GateRecord, Output, Settlement, Turn};
+use cantrip_loom::{Body, Event, GateRecord, Output, Settlement, Turn};
 use cantrip_reply::Refusal;
 use serde_json::Value;
 
+use crate::limits::SNAPSHOT_RECORDS_BYTES_MIN;
 use crate::machine::{Starting, answer, program_name, reading, same};
 
 /// What an entity acts in, between and during programs.
@@ -18,11 +20,75 @@ pub(crate) struct Environs {
     pub paused: Option<Box<dyn Paused>>,
     /// What the next observation begins with.
     pub lost: Option<String>,
+    pub scales: Scales,
     /// The group that is being acted out, by the turn that holds its utterance.
     group: Option<TurnId>,
     /// Its programs so far, the last of them perhaps under way: none of them is in a closed turn, so a sandbox that is
     /// rebuilt from the loom has to be taken through them again.
     courses: Vec<Course>,
+}
+
+/// What was recorded of an entity since its last snapshot, against what a snapshot weighs. One is stored only when the
+/// records outweigh it, so all of them together never weigh more than the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Scales {
+    records: u64,
+    /// Of the last one that was looked at.
+    snapshot: u64,
+}
+
+impl Scales {
+    /// Where it stands behind a snapshot of this weight, with these turns after it.
+    pub(crate) fn behind(snapshot: u64, turns: &[Turn]) -> Self {
+        let written = turns.iter().map(|turn| serde_json::to_vec(turn).map_or(0, |text| text.len() as u64));
+        Self { records: written.sum(), snapshot }
+    }
+
+    pub(crate) fn add(&mut self, records: u64, events: &[(Timestamp, Event)], bodies: &[Body]) {
+        // The snapshot itself is among the bodies of the turn that keeps it.
+        let snapshots: Vec<Hash> = events.iter().filter_map(|(_, event)| kept(event)).collect();
+        let bodies = bodies.iter().filter(|body| !snapshots.contains(&body.hash()));
+        self.records += records + bodies.map(|body| body.bytes().len() as u64).sum::<u64>();
+    }
+
+    /// Whether it is worth looking at.
+    pub(crate) fn tip(&self) -> bool {
+        self.records >= self.snapshot.max(SNAPSHOT_RECORDS_BYTES_MIN)
+    }
+
+    /// The snapshot as a body, if the records outweigh it.
+    pub(crate) fn weigh(&mut self, snapshot: Arc<[u8]>) -> Option<Body> {
+        self.snapshot = snapshot.len() as u64;
+        let body = Body::new(snapshot).ok().filter(|_| self.snapshot <= self.records)?;
+        self.records = 0;
+        Some(body)
+    }
+}
+
+fn kept(event: &Event) -> Option<Hash> {
+    match event {
+        Event::Turn(closed) => closed.snapshot.map(|snapshot| snapshot.hash),
+        Event::Root(_)
+        | Event::Entity(_)
+        | Event::Cast(_)
+        | Event::Attempt(_)
+        | Event::Opened(_)
+        | Event::Started(_)
+        | Event::Settled(_)
+        | Event::Fold(_)
+        | Event::Parked(_)
+        | Event::End(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => None,
+    }
+}
+
+/// A snapshot, and how many of the turns of its path it holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Base {
+    pub snapshot: Arc<[u8]>,
+    pub turns: usize,
 }
 
 /// A program, and what it was answered.
@@ -65,22 +131,39 @@ pub(crate) fn groups(turns: &[Turn]) -> Vec<&[Turn]> {
     groups
 }
 
-/// Runs the programs of these turns again, in a new sandbox, against their recorded answers. No gate is entered.
+/// Runs the programs of these turns again, from a snapshot on or in a new sandbox, against their recorded answers. No
+/// gate is entered.
 pub(crate) async fn rebuild(
     medium: &dyn Medium,
     circle: &Circle,
     isolation: Isolation,
     turns: &[Turn],
+    base: Option<Base>,
 ) -> Result<Rebuilt, Refusal> {
-    let mut sandbox = medium.isolate(circle, isolation)?;
+    if let Some(Base { snapshot, turns: held }) = base
+        && let Some(sandbox) = medium.restore(circle, isolation.clone(), snapshot).await
+        && let Some(after) = turns.get(held..)
+        && let rebuilt @ Rebuilt::Restored(Some(_)) = replay(medium, circle, Some(sandbox), after).await
+    {
+        return Ok(rebuilt);
+    }
+    Ok(replay(medium, circle, medium.isolate(circle, isolation)?, turns).await)
+}
+
+async fn replay(
+    medium: &dyn Medium,
+    circle: &Circle,
+    mut sandbox: Option<Box<dyn Sandbox>>,
+    turns: &[Turn],
+) -> Rebuilt {
     for group in groups(turns) {
-        let Some(holder) = sandbox.take() else { return Ok(Rebuilt::Restored(None)) };
+        let Some(holder) = sandbox.take() else { return Rebuilt::Restored(None) };
         match replay_group(medium, circle, holder, group).await {
             Ok(next) => sandbox = Some(next),
-            Err(rebuilt) => return Ok(rebuilt),
+            Err(rebuilt) => return rebuilt,
         }
     }
-    Ok(Rebuilt::Restored(sandbox))
+    Rebuilt::Restored(sandbox)
 }
 
 async fn replay_group(

@@ -217,17 +217,19 @@ impl Run {
         StepId::new(format!("{epoch}.{number}")).expect("two numbers are a short name")
     }
 
-    /// Writes records of this run, whole.
-    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<(), Stopped> {
+    /// Writes records of this run, whole, and says how many bytes they came to.
+    pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
         let lease = locked(&self.lease).clone();
         let mut drafts = Vec::with_capacity(events.len());
         for (at, event) in events.into_iter().filter(|(_, event)| self.is_news(event)) {
             drafts.push(Draft::new(at, event)?);
         }
         if drafts.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
-        self.write(Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies)).await
+        let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
+        self.write(Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies)).await?;
+        Ok(bytes)
     }
 
     async fn write(&self, step: Step) -> Result<(), Stopped> {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_canon::{Clock, Entropy, IdSource, Instant, Now, Redactor, Timestamp};
-use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner};
+use cantrip_circle::Medium;
+use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner, Turn};
 use cantrip_reply::Guard;
 
+use super::environment::Base;
 use crate::events::{Silent, Watcher};
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
@@ -98,6 +100,19 @@ impl Runtime {
 
     pub fn guard(&self) -> &Guard {
         &self.0.guard
+    }
+
+    /// The last snapshot on a path, if this medium can load it. It becomes a heap, so its bytes must have the hash that
+    /// stands in its record, which the loom sees to, and the record must have been written here.
+    pub(crate) async fn base(&self, medium: &dyn Medium, turns: &[Turn]) -> Option<Base> {
+        let at = turns.iter().rposition(|turn| turn.snapshot.is_some())?;
+        let turn = turns.get(at)?;
+        let run = self.loom().cast(turn.cast_id).await.ok()?.run_id;
+        if self.loom().run(run).await.ok()?.copied {
+            return None;
+        }
+        let body = self.loom().body(turn.snapshot?.hash).await.ok()?;
+        medium.reads(body.bytes()).then(|| Base { snapshot: Arc::clone(body.bytes()), turns: at + 1 })
     }
 
     pub(crate) fn now(&self) -> Now {

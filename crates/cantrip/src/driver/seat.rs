@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Step, rebuild};
+use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Scales, Step, rebuild};
 use super::execute::Hands;
 use super::{Halting, Run, Spoken, Stopped};
 use crate::events::Stage;
@@ -220,7 +220,11 @@ impl Seat {
             if let Some(reason) = self.halting.said() {
                 self.machine.halt(reason);
             }
+            let ran = matches!(what, Happened::Ran(_));
             self.happened(what)?;
+            if ran {
+                self.keep_snapshot().await;
+            }
         }
     }
 
@@ -242,7 +246,8 @@ impl Seat {
         bodies: Vec<Body>,
     ) -> Result<(), Stopped> {
         let loaded = super::Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
-        self.run.append(events.clone(), bodies).await?;
+        let records = self.run.append(events.clone(), bodies.clone()).await?;
+        self.environs.scales.add(records, &events, &bodies);
         self.stage.committed(&events, &loaded);
         Ok(())
     }
@@ -367,6 +372,17 @@ impl Seat {
         }
     }
 
+    /// Keeps the sandbox with the turn, where it has a snapshot that the records since the last one outweigh.
+    async fn keep_snapshot(&mut self) {
+        let Environs { sandbox: Some(sandbox), scales, .. } = &mut self.environs else { return };
+        if scales.tip()
+            && let Some(snapshot) = sandbox.snapshot().await
+            && let Some(body) = scales.weigh(snapshot)
+        {
+            self.machine.keep(body);
+        }
+    }
+
     /// The sandbox as the loom tells it, or a new one with a notice.
     async fn rebuild(&mut self) -> Result<(), Stopped> {
         let facts = Arc::clone(self.machine.facts());
@@ -385,7 +401,11 @@ impl Seat {
             }
             None => Vec::new(),
         };
-        let rebuilt = tokio::time::timeout(REBUILD_TIME_MAX, rebuild(medium, &facts.circle, isolation(), &turns));
+        let runtime = self.run.runtime.clone();
+        let base = runtime.base(medium, &turns).await;
+        let (weighs, held) = base.as_ref().map_or((0, 0), |base| (base.snapshot.len() as u64, base.turns));
+        self.environs.scales = Scales::behind(weighs, turns.get(held..).unwrap_or_default());
+        let rebuilt = tokio::time::timeout(REBUILD_TIME_MAX, rebuild(medium, &facts.circle, isolation(), &turns, base));
         let lost = match rebuilt.await {
             Ok(Ok(Rebuilt::Restored(sandbox))) => {
                 self.environs.sandbox = sandbox;

@@ -2,7 +2,7 @@
 
 use cantrip_circle::Wards;
 use cantrip_circle::gate::Halt;
-use cantrip_loom::{Actor, Closing, End, EndedBy, Ending, Error, Fault, Reward, TruncationReason, TurnClosed};
+use cantrip_loom::{Actor, Body, Closing, End, EndedBy, Ending, Error, Fault, Reward, TruncationReason, TurnClosed};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
@@ -64,9 +64,12 @@ impl Machine {
         let group = self.group()?;
         let outputs = std::mem::take(&mut group.outputs);
         let (turn_id, since) = (group.turn, group.since);
+        let snapshot = group.snapshot.take();
         let outputs = if outputs.is_empty() { None } else { Some(self.held(outputs)?) };
+        let kept = snapshot.as_ref().map(Body::reference);
+        self.bodies.extend(snapshot);
         let duration_ms = super::millis_up(world.now.monotonic.since(since));
-        self.draft(TurnClosed { turn_id, closing, duration_ms, outputs, snapshot: None }, world)?;
+        self.draft(TurnClosed { turn_id, closing, duration_ms, outputs, snapshot: kept }, world)?;
         if let (Some(reward), Some((EndedBy::Done, _))) = (self.score.take(), &chosen) {
             let by = Actor::new("verifier").expect("a short name");
             self.draft(Reward { turn_id, reward, by, note: None }, world)?;

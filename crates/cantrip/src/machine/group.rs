@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
-use cantrip_loom::{CallId, GateRecord, Output, Settled, Settlement, Usage, Utterance, Work as Working};
+use cantrip_loom::{Body, CallId, GateRecord, Output, Settled, Settlement, Usage, Utterance, Work as Working};
 use serde_json::{Value, json};
 
 /// A group whose last turn is open.
@@ -33,6 +33,8 @@ pub(super) struct Group {
     pub records: Vec<GateRecord>,
     pub outputs: Vec<Output>,
     pub program: Option<Program>,
+    /// The sandbox as the last program left it, if that is to be kept.
+    pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
     /// What loop detection looks at, over all turns of the group.
@@ -111,6 +113,7 @@ impl Group {
             records: Vec::new(),
             outputs: Vec::new(),
             program: None,
+            snapshot: None,
             done: None,
             deeds: Vec::new(),
             polled: false,

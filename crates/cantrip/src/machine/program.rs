@@ -3,7 +3,7 @@
 use cantrip_canon::Timestamp;
 use cantrip_circle::medium::{Answer, Lost, ProgramCall};
 use cantrip_circle::{Given, MediumKind};
-use cantrip_loom::{Child, Error, Output, ProgramError, ReplyMark, Settled};
+use cantrip_loom::{Body, Child, Error, Output, ProgramError, ReplyMark, Settled};
 use cantrip_reply::{AnyCode, Thrown, codes};
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,7 @@ impl Machine {
     pub(super) fn start_program(&mut self, source: String, tool_call_id: String) -> Result<Effect, Error> {
         let medium = self.facts.circle.medium();
         let group = self.group()?;
+        group.snapshot = None;
         let clock = group.clock;
         let name = program_name(group.sequence, medium);
         group.program = Some(Program { source: source.clone(), tool_call_id, clock, state: ProgramState::Runs });
@@ -110,6 +111,13 @@ impl Machine {
             program.state = ProgramState::Runs;
         }
         Ok(Effect::ResumeProgram { answer, clock })
+    }
+
+    /// The sandbox as the last program left it, to be kept with the turn.
+    pub(crate) fn keep(&mut self, snapshot: Body) {
+        if let super::Phase::Acting(group) = &mut self.phase {
+            group.snapshot = Some(snapshot);
+        }
     }
 
     /// The program ended.

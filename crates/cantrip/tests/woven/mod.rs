@@ -234,6 +234,7 @@ impl Woven {
             closing: says.closing,
             forked_from: self.branch.take(),
             spawned_by: self.spawned.take(),
+            snapshot: None,
         };
         self.live.close(&turn).expect("it follows from the turn before");
         self.turns.push(turn);

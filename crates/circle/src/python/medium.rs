@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::host::{Options, Seat, Shared, Unavailable};
 use super::lane::{Fate, Patience};
+use super::session::HEADER;
 use super::wire::{self, Command, Fit, Given, Kind, Left, Limit, Message, Passed, ProgramLimits, Spec, Unfit};
 use crate::arguments::{self, Property, Rule};
 use crate::decide::{Asked, Decision, Given as Arguments, Standing};
@@ -99,6 +100,10 @@ impl Medium for Python {
         Ok(Some(Box::new(AtRest { bound: self.kind(circle, seed), seat: None, context })))
     }
 
+    fn reads(&self, snapshot: &[u8]) -> bool {
+        snapshot.starts_with(HEADER)
+    }
+
     fn restore<'a>(
         &'a self,
         circle: &'a Circle,
@@ -185,10 +190,9 @@ fn capabilities(circle: &Circle) -> String {
         limits.memory_bytes >> 20,
         limits.output_shown_bytes >> 10,
     );
-    for gate in circle.gates() {
-        let properties = circle.properties(gate.name()).unwrap_or_default();
-        let names: Vec<&str> = properties.iter().map(|property| property.name.as_str()).collect();
-        text.push_str(&format!("\n{}({}): {}", gate.name(), names.join(", "), gate.promises().description));
+    for signature in circle.signatures() {
+        text.push('\n');
+        text.push_str(&signature);
     }
     text
 }

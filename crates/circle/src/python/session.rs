@@ -19,7 +19,7 @@ use super::wire::{Given, Left, Limit, Message, Passed, Program, Raised, Spec, Un
 use crate::limits;
 
 /// What every snapshot begins with: another version of either reads another language.
-const HEADER: &[u8] = b"cantrip python snapshot 1, monty 0.0.23\n";
+pub(super) const HEADER: &[u8] = b"cantrip python snapshot 1, monty 0.0.23\n";
 
 type Progress = Result<ReplProgress, Box<ReplStartError>>;
 

@@ -53,6 +53,7 @@ pub(crate) fn turn(id: TurnId, utterance: Option<Utterance>) -> Turn {
         continuation_of: None,
         forked_from: None,
         spawned_by: None,
+        snapshot: None,
     }
 }
 

@@ -195,6 +195,7 @@ impl Projection {
             continuation_of: node.parent.filter(|_| node.holder != id),
             forked_from: forked_from.filter(|_| node.first_of_entity),
             spawned_by: spawned_by.filter(|_| node.first_of_entity),
+            snapshot: closed.record.snapshot,
         })
     }
 
