@@ -40,7 +40,7 @@ pub(crate) struct Cast {
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
     crystal: Option<String>,
 
-    /// Where casts are kept: memory: or jsonl:DIR.
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 

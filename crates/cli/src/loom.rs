@@ -9,11 +9,11 @@ mod read;
 mod replay;
 mod tree;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use cantrip::Runtime;
-use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom};
+use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom, Verified};
 use cantrip::store_refusal;
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Rewarding, Service};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::present::{Present, say};
-use crate::store;
+use crate::store::{self, Place};
 
 /// Look at what casts left, go another way from there, check it, judge it, carry it elsewhere.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) struct LoomCommand {
     #[command(subcommand)]
     what: What,
 
-    /// Where casts are kept: memory: or jsonl:DIR.
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
     store: Option<String>,
 }
@@ -43,7 +43,7 @@ enum What {
     /// List the looms: name, entities, turns, last activity.
     ///
     /// A loom is kept under a number made from its spell's name. The name is shown if the spell is here or in ./spells.
-    #[command(after_help = "Examples:\n  cantrip loom ls\n  cantrip loom ls --store jsonl:DIR --json")]
+    #[command(after_help = "Examples:\n  cantrip loom ls\n  cantrip loom ls --store sqlite:FILE --json")]
     Ls,
 
     /// Draw a tree of turns, one line each, children and forks indented.
@@ -75,7 +75,7 @@ enum What {
     Diff(diff::Compare),
 
     /// Read everything again: every hash, the chain of every run, every body.
-    #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store jsonl:DIR")]
+    #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store sqlite:FILE")]
     Verify,
 
     /// Note how good a turn was. Earlier rewards stay on record; the latest counts.
@@ -153,7 +153,7 @@ impl LoomCommand {
             | What::Diff(_)
             | What::Export(_) => store::open_to_read(self.store.as_deref(), &here)?,
             What::Reward { .. } | What::Import(_) | What::Fork(_) => store::open(self.store.as_deref(), &here)?,
-            What::Verify => return Ok(verified(guard, self.folder(&here)?).await.into()),
+            What::Verify => return Ok(verified(guard, self.place(&here)?).await.into()),
         };
         let loom = store.loom.clone();
         let told = match &self.what {
@@ -197,17 +197,20 @@ impl LoomCommand {
                 export.told(&service(loom, guard), of, guard, json).await?
             }
             What::Import(import) => import.told(&loom, guard).await?,
-            What::Verify => verified(guard, self.folder(&here)?).await,
+            What::Verify => verified(guard, self.place(&here)?).await,
         };
         Ok(Outcome::Told(told))
     }
 
     /// Where the records lie.
-    fn folder(&self, here: &Path) -> Result<PathBuf, Refusal> {
-        store::folder(self.store.as_deref(), here)?.ok_or_else(|| {
-            let hint = json!({"hint": "cantrip loom verify --store jsonl:DIR"});
-            codes::config_invalid("--store", "memory:", "has nothing on a disk to verify").data(hint).into()
-        })
+    fn place(&self, here: &Path) -> Result<Place, Refusal> {
+        match store::place(self.store.as_deref(), here)? {
+            Place::Memory => {
+                let hint = json!({"hint": "cantrip loom verify --store sqlite:FILE"});
+                Err(codes::config_invalid("--store", "memory:", "has nothing on a disk to verify").data(hint).into())
+            }
+            place @ (Place::Lines(_) | Place::Sqlite(_) | Place::Postgres(_)) => Ok(place),
+        }
     }
 }
 
@@ -233,27 +236,53 @@ async fn seen<T: Serialize>(
     Ok((guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await, text))
 }
 
-async fn verified(guard: &Guard, folder: PathBuf) -> Told {
-    let shown = format!("jsonl:{}", folder.display());
+async fn verified(guard: &Guard, place: Place) -> Told {
     let mut text = String::new();
     let guarded = guard
         .call(Call::surface("loom"), |rb| async {
-            // Nothing was ever written there, or it is the wrong folder: saying that all is well would mislead.
-            if !folder.join("records.jsonl").is_file() {
-                let hint = json!({"hint": "cantrip loom verify --store jsonl:DIR"});
-                return rb.refuse(codes::not_found("loom", shown.as_str()).data(hint).into());
-            }
-            match Jsonl::verify_folder(&folder) {
-                Ok(found) => {
-                    text = draw::verified(&shown, &found);
-                    rb.success(codes::verified(shown.as_str(), found.records).data(found))
+            match inspected(place).await {
+                Ok((name, found)) => {
+                    text = draw::verified(&name, &found);
+                    rb.success(codes::verified(name, found.records).data(found))
                 }
-                Err(Error::Damaged(damage)) => rb.refuse(altered(&damage)),
-                Err(error) => rb.refuse(store_refusal(&error)),
+                Err(refusal) => rb.refuse(refusal),
             }
         })
         .await;
     (guarded, text)
+}
+
+/// What was found to be sound, and how the store is called.
+async fn inspected(place: Place) -> Result<(String, Verified), Refusal> {
+    let refused = |error: Error| {
+        if let Error::Damaged(damage) = &error { altered(damage) } else { store_refusal(&error) }
+    };
+    // Nothing was ever written there, or it is the wrong place: saying that all is well would mislead.
+    let nothing = |name: &str, hint: &str| {
+        codes::not_found("loom", name).data(json!({"hint": format!("cantrip loom verify --store {hint}")}))
+    };
+    match place {
+        Place::Memory => Err(nothing("memory:", "sqlite:FILE").into()),
+        Place::Lines(folder) => {
+            let name = format!("jsonl:{}", folder.display());
+            if !folder.join("records.jsonl").is_file() {
+                return Err(nothing(&name, "jsonl:DIR").into());
+            }
+            Ok((name, Jsonl::verify_folder(&folder).map_err(refused)?))
+        }
+        Place::Sqlite(path) => {
+            let name = format!("sqlite:{}", path.display());
+            if !path.is_file() {
+                return Err(nothing(&name, "sqlite:FILE").into());
+            }
+            let store = cantrip_store::Store::sqlite_to_read(&path).map_err(refused)?;
+            Ok((name, store.verify().await.map_err(refused)?))
+        }
+        Place::Postgres(url) => {
+            let store = cantrip_store::Store::postgres(&url).map_err(refused)?;
+            Ok((store.name(), store.verify().await.map_err(refused)?))
+        }
+    }
 }
 
 /// Which record is not what was written.

@@ -1,7 +1,7 @@
 //! Which loom do casts go to?
 //!
-//! The one that was named; else the nearest `.cantrip` upwards, else one at the root of the repository, else the user's
-//! own. A folder that is made is kept out of version control.
+//! The one that was named; else `loom.db` in the nearest `.cantrip` upwards, else in one at the root of the repository,
+//! else in the user's own data folder. A folder that is made is kept out of version control.
 
 use std::env;
 use std::io;
@@ -24,38 +24,72 @@ pub(crate) struct Store {
     pub(crate) again: String,
 }
 
+/// Where a store is.
+pub(crate) enum Place {
+    Memory,
+    /// A folder of JSON lines.
+    Lines(PathBuf),
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
 /// Opens the store of this URL, or the one that belongs to this folder, to cast in it.
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
-    match folder(url, here)? {
-        Some(folder) => {
-            keep_out_of_version_control(&folder)
-                .map_err(|error| codes::io_failed("make", folder.display().to_string(), error.to_string()))?;
-            let loom = Jsonl::open(&folder).map_err(|error| store_refusal(&error))?;
-            Ok(on_disk(AnyLoom::new(loom), folder, url))
+    let refused = |error: cantrip::loom::Error| store_refusal(&error);
+    let made = |folder: &Path| {
+        keep_out_of_version_control(folder)
+            .map_err(|error| Refusal::from(codes::io_failed("make", folder.display().to_string(), error.to_string())))
+    };
+    match place(url, here)? {
+        Place::Memory => Ok(in_memory()),
+        Place::Lines(folder) => {
+            made(&folder)?;
+            let loom = AnyLoom::new(Jsonl::open(&folder).map_err(refused)?);
+            Ok(on_disk(loom, format!("jsonl:{}", folder.display()), Some(folder), url))
         }
-        None => Ok(in_memory()),
+        Place::Sqlite(path) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            made(folder)?;
+            let store = cantrip_store::Store::sqlite(&path).map_err(refused)?;
+            Ok(on_disk(AnyLoom::new(store), format!("sqlite:{}", path.display()), Some(beside(&path)), url))
+        }
+        Place::Postgres(server) => {
+            let store = cantrip_store::Store::postgres(&server).map_err(refused)?;
+            // Said without the password.
+            let name = store.name();
+            let again = format!(" --store {}", quoted(&name));
+            let named = on_disk(AnyLoom::new(store), name, own_folder(), url);
+            Ok(if named.again.is_empty() { named } else { Store { again, ..named } })
+        }
     }
 }
 
 /// Opens the same store to look at it: also while someone casts in it, and nothing is made.
 pub(crate) fn open_to_read(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
-    match folder(url, here)? {
-        Some(folder) => {
+    match place(url, here)? {
+        Place::Lines(folder) => {
             let loom = Jsonl::open_to_read(&folder).map_err(|error| store_refusal(&error))?;
-            Ok(on_disk(AnyLoom::new(loom), folder, url))
+            Ok(on_disk(AnyLoom::new(loom), format!("jsonl:{}", folder.display()), Some(folder), url))
         }
-        None => Ok(in_memory()),
+        Place::Sqlite(path) => {
+            let loom = if path.exists() {
+                AnyLoom::new(cantrip_store::Store::sqlite_to_read(&path).map_err(|error| store_refusal(&error))?)
+            } else {
+                AnyLoom::new(Memory::new())
+            };
+            Ok(on_disk(loom, format!("sqlite:{}", path.display()), Some(beside(&path)), url))
+        }
+        Place::Memory | Place::Postgres(_) => open(url, here),
     }
 }
 
-fn on_disk(loom: AnyLoom, folder: PathBuf, url: Option<&str>) -> Store {
-    let name = format!("jsonl:{}", folder.display());
+fn on_disk(loom: AnyLoom, name: String, beside: Option<PathBuf>, url: Option<&str>) -> Store {
     let known = env::var("CANTRIP_STORE").ok();
     let again = match url.filter(|url| Some(*url) != known.as_deref()) {
         Some(url) => format!(" --store {}", quoted(url)),
         None => String::new(),
     };
-    Store { loom, name, beside: Some(folder), again }
+    Store { loom, name, beside, again }
 }
 
 fn in_memory() -> Store {
@@ -63,17 +97,23 @@ fn in_memory() -> Store {
     Store { loom, name: "memory:".to_owned(), beside: None, again: String::new() }
 }
 
-/// Where the store's records lie; nowhere if it is in memory.
-pub(crate) fn folder(url: Option<&str>, here: &Path) -> Result<Option<PathBuf>, Refusal> {
+/// Where the store is that is meant.
+pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<Place, Refusal> {
     let invalid = |rule: &str| Refusal::from(codes::config_invalid("--store", url.unwrap_or_default(), rule));
     match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
         None => {
-            let folder = folder_for(here);
-            folder.map(Some).ok_or_else(|| invalid("there is no folder for it: give --store jsonl:DIR"))
+            let folder =
+                folder_for(here).ok_or_else(|| invalid("there is no folder for it: give --store sqlite:FILE"))?;
+            let file = folder.join("loom.db");
+            // A folder that was begun with JSON lines goes on with them.
+            let lines = !file.exists() && folder.join("records.jsonl").exists();
+            Ok(if lines { Place::Lines(folder) } else { Place::Sqlite(file) })
         }
-        Some(("memory", "")) => Ok(None),
-        Some(("jsonl", folder)) if !folder.is_empty() => Ok(Some(PathBuf::from(folder))),
-        Some((_, _)) => Err(invalid("is none of memory: and jsonl:DIR")),
+        Some(("memory", "")) => Ok(Place::Memory),
+        Some(("jsonl", folder)) if !folder.is_empty() => Ok(Place::Lines(PathBuf::from(folder))),
+        Some(("sqlite", file)) if !file.is_empty() && file != ":memory:" => Ok(Place::Sqlite(PathBuf::from(file))),
+        Some(("postgres" | "postgresql", _)) => Ok(Place::Postgres(url.unwrap_or_default().to_owned())),
+        Some((_, _)) => Err(invalid("is none of memory:, jsonl:DIR, sqlite:FILE and postgres://...")),
     }
 }
 
@@ -85,16 +125,29 @@ fn keep_out_of_version_control(folder: &Path) -> io::Result<()> {
     std::fs::write(folder.join(".gitignore"), "*\n")
 }
 
+/// A `loom.db` lies in a folder of ours. Beside a file with another name may lie anything, so it gets a folder.
+fn beside(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if file.file_name() == Some("loom.db".as_ref()) => folder.to_owned(),
+        Some(_) | None => {
+            let mut name = file.file_name().unwrap_or_default().to_owned();
+            name.push(".notes");
+            file.with_file_name(name)
+        }
+    }
+}
+
 /// The folder for casts made here.
 fn folder_for(here: &Path) -> Option<PathBuf> {
     const NAME: &str = ".cantrip";
     let nearest = here.ancestors().map(|folder| folder.join(NAME)).find(|folder| folder.is_dir());
     let repository = || here.ancestors().find(|folder| folder.join(".git").exists()).map(|root| root.join(NAME));
-    let own = || {
-        let data = env::var_os("XDG_DATA_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let home =
-            || env::var_os("HOME").filter(|path| !path.is_empty()).map(|home| Path::new(&home).join(".local/share"));
-        data.or_else(home).map(|data| data.join("cantrip"))
-    };
-    nearest.or_else(repository).or_else(own)
+    nearest.or_else(repository).or_else(own_folder)
+}
+
+/// The user's own data folder.
+fn own_folder() -> Option<PathBuf> {
+    let data = env::var_os("XDG_DATA_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = || env::var_os("HOME").filter(|path| !path.is_empty()).map(|home| Path::new(&home).join(".local/share"));
+    data.or_else(home).map(|data| data.join("cantrip"))
 }

@@ -59,7 +59,7 @@ pub(crate) struct Summon {
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
 
-    /// Where casts are kept: memory: or jsonl:DIR.
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 

@@ -126,8 +126,10 @@ fn a_cast_is_kept_where_it_belongs_and_out_of_version_control() {
     folder.envelope(&["new", "hello"], codes::CREATED.any());
     fs::create_dir(folder.path().join(".git")).expect("a folder");
     folder.envelope(&["cast", "hello.toml", "say hello"], codes::TERMINATED.any());
-    let records = fs::read_to_string(folder.path().join(".cantrip/records.jsonl")).expect("the loom is at the root");
-    assert!(records.contains("say hello"), "the intent is not in the record");
+    assert!(folder.path().join(".cantrip/loom.db").is_file(), "the loom is at the root");
+    let seen = folder.envelope(&["loom", "thread"], codes::READ.any());
+    assert!(seen["data"].to_string().contains("say hello"), "the intent is not in the record: {seen}");
+    folder.envelope(&["loom", "verify"], codes::VERIFIED.any());
     assert_eq!(fs::read_to_string(folder.path().join(".cantrip/.gitignore")).expect("it is ignored"), "*\n");
 
     folder.envelope(&["cast", "hello.toml", "elsewhere", "--store", "jsonl:other"], codes::TERMINATED.any());
@@ -167,7 +169,7 @@ fn a_spell_that_is_wrong_says_where_and_nothing_is_cast() {
     folder.write("broken.toml", "name = \n");
     folder.envelope(&["cast", "broken.toml", "x"], codes::UNPARSABLE.any());
     folder.envelope(&["cast", "nowhere", "x"], codes::NOT_FOUND.any());
-    assert!(!folder.path().join(".local/share/cantrip/records.jsonl").exists());
+    assert!(!folder.path().join(".local/share/cantrip").exists());
 }
 
 #[test]

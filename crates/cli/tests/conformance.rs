@@ -105,12 +105,26 @@ fn our_own_cases_hold_in_a_folder_of_json_lines() {
 }
 
 #[test]
+fn our_own_cases_hold_in_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = format!("sqlite:{}", folder.path().join("loom.db").display());
+    assert_only_known_failures(&judged(&suite(), &["--store", &store]));
+}
+
+#[test]
+fn our_own_cases_hold_in_postgres_where_one_is_given() {
+    let Ok(store) = std::env::var("CANTRIP_TEST_POSTGRES") else { return };
+    assert_only_known_failures(&judged(&suite(), &["--store", &store]));
+}
+
+#[test]
 fn the_public_cases_hold_where_they_are_given() {
     let Some(file) = public() else { return };
     let file = vec![file.to_str().expect("UTF-8").to_owned()];
     let folder = tempfile::tempdir().expect("a folder");
     let lines = format!("jsonl:{}", folder.path().display());
-    for store in ["memory:", lines.as_str()] {
+    let file_of_rows = format!("sqlite:{}", folder.path().join("loom.db").display());
+    for store in ["memory:", lines.as_str(), file_of_rows.as_str()] {
         let cases = judged(&file, &["--store", store]);
         assert_eq!(failed(&cases), [], "of {} cases on {store}", cases.len());
         let skipped = cases.iter().filter(|case| case["verdict"] == "skip").count();

@@ -55,6 +55,8 @@ pub(crate) struct Desk {
     roots: HashMap<(LoomId, CantripId), RootPart>,
     /// Not carried out yet.
     pending: Vec<Write>,
+    /// Something was to be carried out in this group.
+    wrote: bool,
     /// What SQLite counted when the last group ended.
     version: Option<i64>,
     groups: u64,
@@ -108,6 +110,7 @@ impl Desk {
     pub(crate) async fn commit(&mut self, link: &mut Link) -> Result<(), Fault> {
         let pending = std::mem::take(&mut self.pending);
         link.commit_with(&pending).await?;
+        self.wrote = false;
         if self.runs.len() > RUNS_HELD_MAX {
             // The half that was used last; sorting at every step to find the one oldest would cost more than it saves.
             let mut used: Vec<u64> = self.runs.values().map(|live| live.used).collect();
@@ -118,12 +121,13 @@ impl Desk {
         Ok(())
     }
 
-    /// Whether anything waits to be carried out.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.pending.is_empty()
+    /// Whether this group adds anything to the store.
+    pub(crate) fn has_written(&self) -> bool {
+        self.wrote
     }
 
     pub(crate) fn push(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.wrote = true;
         self.pending.push(Write { sql, values });
     }
 
@@ -413,8 +417,8 @@ impl Desk {
                 values,
             );
         }
-        if let Some(write) = events::written(live.key, &step.id, &records) {
-            self.pending.push(write);
+        if let Some(Write { sql, values }) = events::written(live.key, &step.id, &records) {
+            self.push(sql, values);
         }
         for (record, draft) in records.iter().zip(&step.records) {
             self.index(link, &mut live, row, record, draft.event()).await?;

@@ -531,7 +531,8 @@ impl Gathered {
                 holders.extend(row.holder);
                 rows.push(row);
             }
-            asked.extend(holders.into_iter().filter(|holder| !rows.iter().any(|row| row.id == *holder)));
+            let known: BTreeSet<TurnId> = rows.iter().map(|row| row.id).collect();
+            asked.extend(holders.difference(&known).copied());
         }
         let mut places: BTreeMap<i64, BTreeSet<u64>> = BTreeMap::new();
         for row in &rows {

@@ -106,7 +106,9 @@ impl From<tokio_postgres::Error> for Failure {
             }
             // Shutdown, crash recovery, too many connections, a lost connection.
             Some(code) if ["57", "08"].contains(&&code.code()[..2]) => FailureKind::Unreachable,
-            Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => FailureKind::Unreachable,
+            Some(code) if [SqlState::TOO_MANY_CONNECTIONS, SqlState::LOCK_NOT_AVAILABLE].contains(code) => {
+                FailureKind::Unreachable
+            }
             Some(_) => FailureKind::Other,
             None if error.is_closed() || caused_by_io(&error) => FailureKind::Unreachable,
             // A password that is asked for and not given is an error of the client, not of the server.

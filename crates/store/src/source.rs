@@ -45,6 +45,14 @@ impl Source {
         }
     }
 
+    /// Whether a second connection is to the same store.
+    pub(crate) fn outlives_its_connection(&self) -> bool {
+        match self {
+            Self::File { .. } | Self::Postgres(_) => true,
+            Self::Memory => false,
+        }
+    }
+
     /// A connection. To memory each is to another store.
     pub(crate) async fn connect(&self) -> Result<Link, Failure> {
         Ok(match self {

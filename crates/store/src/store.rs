@@ -40,6 +40,9 @@ enum Request {
 /// All who want to write in one process share one `Store`; several processes may open the same file or database. What
 /// was ordered before a store is dropped is done before the drop returns.
 ///
+/// In Postgres several processes commit at once, so a list that spans runs is in the order in which its items were
+/// written, not committed: whoever pages through it while others write may be passed by one of them.
+///
 /// ```
 /// # use cantrip_loom::Loom;
 /// # use cantrip_store::Store;

@@ -98,9 +98,13 @@ impl Writer {
     async fn answers(&mut self, asks: &[Ask]) -> Result<Answers, Failure> {
         let mut link = match self.link.take().filter(Link::is_open) {
             Some(link) => link,
-            None => {
+            None if self.source.outlives_its_connection() => {
                 self.desk.forget();
                 self.source.connect().await?
+            }
+            None => {
+                let cause = "its only connection was given up, and what it held is gone".into();
+                return Err(Failure { kind: FailureKind::Unreachable, cause });
             }
         };
         let together = self.together(&mut link, asks).await;
@@ -137,7 +141,7 @@ impl Writer {
     }
 
     async fn finish(&mut self, link: &mut Link) -> Result<(), Fault> {
-        if let Some(channel) = self.source.channel().filter(|_| !self.desk.is_clean()) {
+        if let Some(channel) = self.source.channel().filter(|_| self.desk.has_written()) {
             // Postgres tells the other processes when, and only if, this is committed.
             self.desk.push("SELECT pg_notify(?1, '')", vec![channel.into()]);
         }

@@ -55,7 +55,7 @@ pub(crate) struct Conformance {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Where the looms of the cases are kept: `memory:`, or `jsonl:` and a folder.
+    /// Where the looms of the cases are kept: `memory:`, `jsonl:DIR`, `sqlite:FILE` or `postgres://...`.
     #[arg(long, value_name = "URL", default_value = "memory:")]
     store: String,
 
@@ -92,8 +92,13 @@ impl Store {
                 Ok(store) => Ok(Self::One(AnyLoom::new(store))),
                 Err(error) => Err(cantrip::store_refusal(&error)),
             },
+            Some(("sqlite" | "postgres" | "postgresql", _)) => match cantrip_store::Store::open(url) {
+                Ok(store) => Ok(Self::One(AnyLoom::new(store))),
+                Err(error) => Err(cantrip::store_refusal(&error)),
+            },
             Some(_) | None => {
-                Err(codes::config_invalid("--store", url, "it is neither memory: nor jsonl: and a folder").into())
+                let rule = "it is none of memory:, jsonl:DIR, sqlite:FILE and postgres://...";
+                Err(codes::config_invalid("--store", url, rule).into())
             }
         }
     }
