@@ -13,9 +13,11 @@ use cantrip_circle::medium::{Isolation, Presentation, Running, Sandbox, Taken};
 use cantrip_circle::python::{Counting, Options, Python};
 use cantrip_circle::{Circle, Delegates, Medium, MediumKind};
 use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Environment, GateCall, Loom, Memory, Mode, Page, TruncationReason};
+use cantrip_loom::export::{Format, Redaction, export, import_journal};
+use cantrip_loom::{AnyLoom, Environment, GateCall, Journal, Loom, Memory, Mode, Page, TruncationReason};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Refusal, codes};
+use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 use support::{Count, Dying, Overlap, counting, counting_again, house_of, memory, script, slow, woven};
 
@@ -481,4 +483,25 @@ async fn an_entity_taken_up_elsewhere_goes_on_from_its_snapshot() {
     let taken_up = second.entity(&cantrip, entity.id()).await.unwrap();
     assert_eq!(taken_up.send("go on").await.answer(), Some(&json!(67)));
     assert_eq!((medium.restored(), count.get()), (1, 12));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_came_with_an_import_is_not_loaded_and_its_programs_are_run_again() {
+    let (store, count, medium) = (AnyLoom::new(Memory::new()), Count::default(), Watched::new(true));
+    let crystal =
+        script(long_life(12).into_iter().chain([Response::code("done(total)"), Response::code("done(total)")]));
+    let cantrip = living(&crystal, &count, &medium);
+    let cast = house_of(store.clone(), 1).cast(&cantrip, Casting::on("live")).await;
+    assert_eq!(cast.answer(), Some(&json!(66)), "{:?}", cast.reply());
+    let journal = export(&store, cantrip.loom_id(), Format::Journal, Redaction::Off);
+    let journal: Vec<String> = journal.try_collect().await.unwrap();
+    let elsewhere = AnyLoom::new(Memory::new());
+    import_journal(&elsewhere, &journal).await.unwrap();
+    let turns = elsewhere.turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+    let kept = turns.iter().find_map(|turn| turn.snapshot).unwrap();
+    assert!(medium.reads(elsewhere.body(kept.hash).await.unwrap().bytes()), "it is there, and whole");
+    let fork = house_of(elsewhere.clone(), 2).fork(&cantrip, turns[11].id, Forking::on("look")).await;
+    assert_eq!((fork.answer(), medium.restored(), count.get()), (Some(&json!(66)), 0, 12), "{:?}", fork.reply());
+    let leaf = elsewhere.turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(Environment::Replay));
 }
