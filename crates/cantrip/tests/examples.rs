@@ -49,3 +49,32 @@ fn familiar() {
     let said = "\"It sways. Do not cross.\"\n\"2 were asked\"\n[\"the bridge sways\"]\n";
     assert_eq!(example("07_familiar"), said);
 }
+
+/// The lines of the Rust blocks of a page, without what a block is indented by in the file it is from.
+fn shown(page: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in page.lines() {
+        match (line.starts_with("```"), inside) {
+            (true, false) if line.starts_with("```rust") => {
+                inside = true;
+                blocks.push(String::new());
+            }
+            (true, _) => inside = false,
+            (false, true) => blocks.last_mut().expect("one was begun").push_str(&format!("{}\n", line.trim())),
+            (false, false) => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn the_first_chapter_shows_the_typed_answer_as_it_is() {
+    let example: String =
+        include_str!("../examples/02_typed_answer.rs").lines().map(|line| format!("{}\n", line.trim())).collect();
+    let blocks = shown(include_str!("../../../docs/beginning.md"));
+    assert_eq!(blocks.len(), 5);
+    for block in blocks {
+        assert!(example.contains(&block), "not in the example:\n{block}");
+    }
+}
