@@ -273,6 +273,18 @@ impl Circle {
         self.changed(|inner| inner.gates = gates)
     }
 
+    /// The same circle under further wards: each kind at its narrowest.
+    #[must_use]
+    pub fn warded(&self, further: &Wards) -> Self {
+        let mut wards = self.wards().and(further);
+        self.changed(|inner| {
+            let gates = std::mem::take(&mut inner.gates);
+            inner.gates = ward_off(gates, &mut inner.removed, &mut wards, &inner.medium_labels);
+            inner.restrict = Arc::new(wards.restrict.clone());
+            inner.wards = wards;
+        })
+    }
+
     pub(crate) fn held(&self, name: &str) -> Option<&Arc<Held>> {
         self.inner.gates.iter().find(|held| held.gate.name() == name)
     }

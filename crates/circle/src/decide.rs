@@ -173,8 +173,8 @@ impl Circle {
         if self.wards().trifecta && standing.touched.completed_by(labels) {
             let (touched, toml) = (standing.touched.clone(), label_line(name, labels));
             if !standing.askable {
-                let data = serde_json::json!({"touched": touched, "toml": toml});
-                return Err(codes::trifecta(name).data(data).into());
+                let data = serde_json::json!({ "touched": touched });
+                return Err(codes::trifecta(name, toml).data(data).into());
             }
             reasons.push(ApprovalReason::Trifecta { touched, toml });
         }

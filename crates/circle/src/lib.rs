@@ -7,6 +7,7 @@
 //! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
 
 pub mod arguments;
+pub mod fence;
 pub mod gate;
 pub mod javascript;
 pub mod limits;

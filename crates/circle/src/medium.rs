@@ -10,6 +10,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cantrip_canon::Timestamp;
 use cantrip_loom::{GateCall, Mode, Output, render};
@@ -253,6 +254,8 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Finished {
     pub output: Output,
+    /// Processor time that it took since it started, the time spent in gates not counted.
+    pub cpu: Duration,
     /// For the next program; none if this one was rolled back and the sandbox has to be rebuilt without it.
     pub sandbox: Option<Box<dyn Sandbox>>,
 }
@@ -316,8 +319,15 @@ impl Medium for Conversation {
         MediumKind::Conversation
     }
 
-    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
-        Presentation { tools: circle.definitions(), text: None }
+    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
+        match mode {
+            Mode::Tool => Presentation { tools: circle.definitions(), text: None },
+            // Nothing can be called without a tool or a program: naming gates would only invite to try.
+            Mode::Fenced => Presentation {
+                tools: Vec::new(),
+                text: Some("You have no tools here. Answer in plain text: your text is the answer.".to_owned()),
+            },
+        }
     }
 
     fn take(&self, _: &Circle, call: &GateCall) -> Taken {

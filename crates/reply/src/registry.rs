@@ -259,8 +259,8 @@ registry! {
     "EN-GATE-D-004" Denied NO_DECISION no_decision(subject, seconds) AskScope
         "nobody decided on {subject} within {seconds} s"
         "an approval or a question to a person expired";
-    "EN-GATE-D-005" Denied TRIFECTA trifecta(gate) AskScope
-        "{gate} would join private data, untrusted content and a way out"
+    "EN-GATE-D-005" Denied TRIFECTA trifecta(gate, toml) AskScope
+        "{gate} would join private data, untrusted content and a way out; what it brings in is said by {toml}"
         "the call completes the three under ward `trifecta` and nobody can be asked; data `touched` has what was met before";
     "EN-GATE-D-006" Denied NOT_AUTHORIZED not_authorized(subject, reason) AskScope
         "no authorization covers {subject}: {reason}"

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cantrip_canon::{Timestamp, json};
 use cantrip_loom::{GateCall, Mode, Output, ProgramError};
@@ -24,6 +25,10 @@ use crate::{Circle, Definition, MediumKind};
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "javascript";
 const CODE: &str = "code";
+
+/// How a program comes from a crystal that is offered no tools.
+const FENCED: &str = "You act by writing programs. Put your program into one fenced block that begins with ```javascript; \
+                      it is run, and its output is sent back to you.\n";
 
 /// The JavaScript medium. Its sandboxes share the threads of one host.
 #[derive(Clone)]
@@ -53,8 +58,12 @@ impl Medium for Javascript {
         MediumKind::Javascript
     }
 
-    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
         let text = capabilities(circle);
+        match mode {
+            Mode::Tool => {}
+            Mode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
+        }
         let parameters = json!({
             "type": "object",
             "properties": {CODE: {"type": "string", "description": "The program."}},
@@ -228,7 +237,8 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
         Ok(Event::Finished(finished)) => {
             let sandbox =
                 finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, context: None }) as Box<dyn Sandbox>);
-            Ok(Next::Finished(Finished { output: output(finished.output, &name), sandbox }))
+            let cpu = finished.cpu;
+            Ok(Next::Finished(Finished { output: output(finished.output, &name), cpu, sandbox }))
         }
         Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
         Err(super::Lost::Stopped) => Err(Lost::Stopped),
@@ -239,7 +249,8 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
 fn unreadable(message: String, sandbox: AtRest) -> Next {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = output(Left::default(), "");
-    Next::Finished(Finished { output: Output { error: Some(error), ..output }, sandbox: Some(Box::new(sandbox)) })
+    let output = Output { error: Some(error), ..output };
+    Next::Finished(Finished { output, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
 fn output(left: Left, program: &str) -> Output {

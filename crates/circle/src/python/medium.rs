@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cantrip_canon::{Timestamp, json};
 use cantrip_loom::{GateCall, Mode, Output, ProgramError};
@@ -24,6 +25,10 @@ use crate::{Circle, Definition, MediumKind, limits};
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "python";
 const CODE: &str = "code";
+
+/// How a program comes from a crystal that is offered no tools.
+const FENCED: &str = "You act by writing programs. Put your program into one fenced block that begins with ```python; it \
+                      is run, and its output is sent back to you.\n";
 
 /// The Python medium. Its sandboxes share the workers of one host.
 #[derive(Clone)]
@@ -67,8 +72,12 @@ impl Medium for Python {
         MediumKind::Python
     }
 
-    fn present(&self, circle: &Circle, _: Mode) -> Presentation {
+    fn present(&self, circle: &Circle, mode: Mode) -> Presentation {
         let text = capabilities(circle);
+        match mode {
+            Mode::Tool => {}
+            Mode::Fenced => return Presentation { tools: Vec::new(), text: Some(format!("{FENCED}{text}")) },
+        }
         let parameters = json!({
             "type": "object",
             "properties": {CODE: {"type": "string", "description": "The program."}},
@@ -322,12 +331,15 @@ async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Nex
         Ok(Message::Finished(left)) => {
             let kept = !left.rolled_back();
             let sandbox = kept.then(|| Box::new(AtRest { bound, seat: Some(seat), context: None }) as Box<dyn Sandbox>);
-            Ok(Next::Finished(Finished { output: output(left), sandbox }))
+            let cpu = Duration::from_micros(left.cpu_us);
+            Ok(Next::Finished(Finished { output: output(left), cpu, sandbox }))
         }
         Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => Err(Lost::Stopped),
         Err(Fate::Spent(limit)) => {
             let left = Left { limit: Some(limit), ..Left::default() };
-            Ok(Next::Finished(Finished { output: output(left), sandbox: None }))
+            // Its worker was ended while it ran, and took its meter along.
+            let cpu = Duration::from_millis(bound.spec.limits.cpu_ms);
+            Ok(Next::Finished(Finished { output: output(left), cpu, sandbox: None }))
         }
         Err(Fate::Crashed) => Err(Lost::Stopped),
         Err(Fate::Gone) => Err(Lost::Gone),
@@ -378,7 +390,7 @@ fn rule_of(fit: Fit) -> Rule {
 fn unreadable(message: String, sandbox: AtRest) -> Next {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = Output { error: Some(error), ..output(Left::default()) };
-    Next::Finished(Finished { output, sandbox: Some(Box::new(sandbox)) })
+    Next::Finished(Finished { output, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
 }
 
 fn output(left: Left) -> Output {

@@ -78,7 +78,9 @@ impl Group<'_> {
             .collect();
         let mut messages = vec![Message::Assistant { content: spoken.map(Content::from), calls, parts }];
         messages.extend(results);
-        if said.calls.is_empty() && self.outputs.iter().any(|output| output.tool_call_id.is_none()) {
+        let outputs = self.outputs.iter().map(|output| &output.tool_call_id);
+        let records = self.records.iter().map(|record| &record.tool_call_id);
+        if said.calls.is_empty() && outputs.chain(records).any(Option::is_none) {
             messages.push(Message::User { content: cut(self.output(None), self.results_bytes_max).into() });
         }
         messages
