@@ -1,15 +1,16 @@
 //! Casting, summoning and sending: how entities come to be.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cantrip_canon::{EntityId, RunId};
+use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
-    Cast, Content, Entity as Made, Event, Held, Intent, Journal, Opening, Origin, RunKind, Step, StepId,
+    Body, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Opening, Origin, RunKind, Step, StepId,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use serde_json::Value;
 
-use crate::driver::{Environs, Runtime, Stopped, store_refusal};
+use crate::driver::{Environs, Resting, Runtime, Stopped, store_refusal};
 use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
 use crate::list::View;
 use crate::machine::{Past, millis};
@@ -21,17 +22,37 @@ use crate::recipe::Cantrip;
 pub struct Casting {
     intent: Content,
     context: Option<Arc<Value>>,
+    labels: Labels,
+    attached: Vec<Body>,
     cancel: Cancel,
 }
 
 impl Casting {
     pub fn on(intent: impl Into<Content>) -> Self {
-        Self { intent: intent.into(), context: None, cancel: Cancel::new() }
+        Self {
+            intent: intent.into(),
+            context: None,
+            labels: Labels::none(),
+            attached: Vec::new(),
+            cancel: Cancel::new(),
+        }
     }
 
     /// Data that the entity finds as `context`: a variable in code, elsewhere a gate.
     pub fn context(mut self, context: Value) -> Self {
         self.context = Some(Arc::new(context));
+        self
+    }
+
+    /// The dangers that the context brings in: the entity has touched them before its first turn.
+    pub fn context_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.labels.take(&Labels::of(labels));
+        self
+    }
+
+    /// What the intent names by its hash: the bytes of an image.
+    pub fn attach(mut self, body: Body) -> Self {
+        self.attached.push(body);
         self
     }
 
@@ -95,19 +116,18 @@ impl Runtime {
 
     /// Casts a cantrip: a new entity, one episode.
     pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
-        let Casting { intent, context, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, cancel } = casting;
         if intent.is_blank() {
             return self.refused("cast", blank()).await;
         }
         let now = self.now().wall;
         let (run, entity) = (self.ids().next(now), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
-        let mut bodies = Vec::new();
         let first = (|| {
-            let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &mut bodies)?;
+            let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
             let about = Intent::New(Held::of(intent.clone(), &mut bodies)?);
             let root = cantrip.root(&mut bodies)?;
-            let cast = begun(cantrip, entity, self.ids().next(now), about);
+            let cast = begun(cantrip.circle(), entity, self.ids().next(now), about);
             Ok::<_, cantrip_loom::Error>((root, made, cast))
         })();
         let (root, made, cast) = match first {
@@ -117,6 +137,7 @@ impl Runtime {
         let episode = Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
+            circle: cantrip.circle().clone(),
             run,
             loom: cantrip.loom_id(),
             entity,
@@ -126,7 +147,7 @@ impl Runtime {
             environment: None,
             seed,
             context,
-            past: nothing_yet(cantrip, cantrip.measure().window),
+            past: Past { touched: labels, ..nothing_yet(cantrip, cantrip.measure().window) },
             environs: Environs::default(),
             cancel,
             start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
@@ -164,7 +185,7 @@ impl Runtime {
         let now = self.now().wall;
         let mut bodies = Vec::new();
         let root = cantrip.root(&mut bodies)?;
-        let made = made(cantrip, id, Origin::Root, seed, context, &mut bodies)?;
+        let made = made(cantrip, id, Origin::Root, seed, context, &Labels::none(), &mut bodies)?;
         let opening = Opening {
             kind: RunKind::Summon,
             loom_id: cantrip.loom_id(),
@@ -187,7 +208,14 @@ impl Runtime {
 
 /// An entity before its first turn.
 pub(crate) fn nothing_yet(cantrip: &Cantrip, window: Option<u64>) -> Past {
-    Past { view: View::new(frame(cantrip, window)), parent: None, own: None, sequence: 0, touched: Default::default() }
+    Past {
+        view: View::new(frame(cantrip, window)),
+        parent: None,
+        own: None,
+        sequence: 0,
+        touched: Labels::none(),
+        images: Vec::new(),
+    }
 }
 
 /// What stands before everything else in the list of an entity that was made with this window.
@@ -203,7 +231,8 @@ pub(crate) fn made(
     origin: Origin,
     seed: u64,
     context: Option<&Value>,
-    bodies: &mut Vec<cantrip_loom::Body>,
+    labels: &Labels,
+    bodies: &mut Vec<Body>,
 ) -> Result<Made, cantrip_loom::Error> {
     Ok(Made {
         entity_id,
@@ -217,12 +246,12 @@ pub(crate) fn made(
             None => None,
         },
         window: cantrip.measure().window,
-        labels: Vec::new(),
+        labels: labels.iter().map(|label| label.as_str().to_owned()).collect(),
     })
 }
 
-pub(crate) fn begun(cantrip: &Cantrip, entity_id: EntityId, cast_id: cantrip_canon::CastId, intent: Intent) -> Cast {
-    let wards = cantrip.wards();
+pub(crate) fn begun(circle: &Circle, entity_id: EntityId, cast_id: cantrip_canon::CastId, intent: Intent) -> Cast {
+    let wards = circle.wards();
     Cast {
         cast_id,
         entity_id,
@@ -272,15 +301,62 @@ struct Inner {
 }
 
 enum State {
-    Idle(Box<Kept>),
+    /// With the number under which its sandbox rests, if it has one.
+    Idle(Box<Kept>, Option<u64>),
     /// This run has it.
     Busy(RunId),
+    /// Its last run did not come to its end here: where it stands is in the loom.
+    Away,
     Disposed,
+}
+
+/// One more cast of an entity.
+pub(crate) struct Sending {
+    pub name: &'static str,
+    pub intent: Content,
+    pub about: Intent,
+    pub bodies: Vec<Body>,
+    /// Wards of this cast alone.
+    pub further: Wards,
+    pub cancel: Cancel,
 }
 
 impl std::fmt::Debug for Entity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Entity").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Resting for Inner {
+    fn give_up(&self, since: u64) {
+        let sandbox = match &mut *self.state() {
+            State::Idle(kept, resting) if *resting == Some(since) => {
+                *resting = None;
+                kept.environs.sandbox.take()
+            }
+            State::Idle(..) | State::Busy(_) | State::Away | State::Disposed => None,
+        };
+        if sandbox.is_some() {
+            tracing::debug!(entity = %self.id, "its sandbox is given up until it is needed");
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let resting = match &*self.state() {
+            State::Idle(_, resting) => *resting,
+            State::Busy(_) | State::Away | State::Disposed => None,
+        };
+        if let Some(number) = resting {
+            self.runtime.idle().wakes(number);
+        }
     }
 }
 
@@ -293,7 +369,7 @@ impl Entity {
         context: Option<Arc<Value>>,
         kept: Kept,
     ) -> Self {
-        let state = Mutex::new(State::Idle(Box::new(kept)));
+        let state = Mutex::new(State::Idle(Box::new(kept), None));
         Self(Arc::new(Inner { runtime, cantrip, id, seed, context, state }))
     }
 
@@ -301,48 +377,56 @@ impl Entity {
         self.0.id
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A new cast of the same entity, on its thread and in its sandbox. While one runs, a second is refused.
     pub async fn send(&self, intent: impl Into<Content>) -> CastReply {
-        self.send_with(intent, &Cancel::new()).await
+        self.send_casting(Casting::on(intent)).await
     }
 
     /// The same, and `cancel` ends it.
     pub async fn send_with(&self, intent: impl Into<Content>, cancel: &Cancel) -> CastReply {
-        let intent = intent.into();
+        self.send_casting(Casting::on(intent).cancelled_by(cancel)).await
+    }
+
+    /// The same with all that a casting can say, but for a context: the entity has its own.
+    pub async fn send_casting(&self, casting: Casting) -> CastReply {
+        let Casting { intent, context, labels, attached: mut bodies, cancel } = casting;
         if intent.is_blank() {
             return self.0.runtime.refused("send", blank()).await;
         }
-        let mut bodies = Vec::new();
+        if context.is_some() || !labels.is_empty() {
+            let refusal = codes::contract_invalid("an entity has its context from its beginning").into();
+            return self.0.runtime.refused("send", refusal).await;
+        }
         let about = match Held::of(intent.clone(), &mut bodies) {
             Ok(held) => Intent::New(held),
             Err(error) => return self.0.runtime.refused("send", store_refusal(&error)).await,
         };
-        self.again("send", intent, about, bodies, cancel).await
+        self.again(Sending { name: "send", intent, about, bodies, further: Wards::default(), cancel }).await
     }
 
-    pub(crate) async fn again(
-        &self,
-        name: &'static str,
-        intent: Content,
-        about: Intent,
-        bodies: Vec<cantrip_loom::Body>,
-        cancel: &Cancel,
-    ) -> CastReply {
+    pub(crate) async fn again(&self, sending: Sending) -> CastReply {
+        let Sending { name, intent, about, bodies, further, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
         let run: RunId = runtime.ids().next(now);
         let kept = match self.take(run) {
-            Ok(kept) => *kept,
+            Ok(Some(kept)) => *kept,
+            Ok(None) => match runtime.kept(cantrip, *id).await {
+                Ok(kept) => kept,
+                Err(unable) => {
+                    self.give_back(None);
+                    return runtime.refused(name, unable.refusal()).await;
+                }
+            },
             Err(refusal) => return runtime.refused(name, refusal).await,
         };
-        let cast = begun(cantrip, *id, runtime.ids().next(now), about.clone());
+        let circle = cantrip.circle().warded(&further);
+        let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
+        cast.budget = further.max_cost.first().copied();
         let episode = Episode {
             runtime: runtime.clone(),
             cantrip: cantrip.clone(),
+            circle,
             run,
             loom: cantrip.loom_id(),
             entity: *id,
@@ -354,41 +438,61 @@ impl Entity {
             context: context.clone(),
             past: kept.past,
             environs: kept.environs,
-            cancel: cancel.clone(),
+            cancel,
             start: Start::Opens { events: vec![Event::from(cast)], bodies },
         };
         let this = self.clone();
         episode.cast(name, move |kept| this.give_back(kept)).await
     }
 
-    /// Takes what the entity keeps for a run, if it is free.
-    fn take(&self, run: RunId) -> Result<Box<Kept>, Refusal> {
-        let mut state = self.state();
-        match std::mem::replace(&mut *state, State::Busy(run)) {
-            State::Idle(kept) => Ok(kept),
-            State::Busy(holder) => {
-                *state = State::Busy(holder);
-                Err(codes::busy("entity", self.0.id.to_string(), holder.to_string()).into())
+    /// Takes what the entity keeps for a run, if it is free; none if only its loom knows where it stands.
+    fn take(&self, run: RunId) -> Result<Option<Box<Kept>>, Refusal> {
+        let (taken, resting) = {
+            let mut state = self.0.state();
+            match std::mem::replace(&mut *state, State::Busy(run)) {
+                State::Idle(kept, resting) => (Some(kept), resting),
+                State::Away => (None, None),
+                State::Busy(holder) => {
+                    *state = State::Busy(holder);
+                    return Err(codes::busy("entity", self.0.id.to_string(), holder.to_string()).into());
+                }
+                State::Disposed => {
+                    *state = State::Disposed;
+                    let id = self.0.id.to_string();
+                    return Err(codes::wrong_state("entity", id, "disposed", "send", "a live entity").into());
+                }
             }
-            State::Disposed => {
-                *state = State::Disposed;
-                Err(codes::wrong_state("entity", self.0.id.to_string(), "disposed", "send", "a live entity").into())
-            }
+        };
+        if let Some(number) = resting {
+            self.0.runtime.idle().wakes(number);
         }
+        Ok(taken)
     }
 
     /// A cast that did not come to its end leaves nothing to go on with here: the entity is taken up from its loom.
     fn give_back(&self, kept: Option<Kept>) {
-        let mut state = self.state();
-        match (&*state, kept) {
-            (State::Disposed, _) => {}
-            (State::Busy(_) | State::Idle(_), Some(kept)) => *state = State::Idle(Box::new(kept)),
-            (State::Busy(_) | State::Idle(_), None) => *state = State::Disposed,
+        let idle = self.0.runtime.idle();
+        let resting = kept.as_ref().and_then(|kept| kept.environs.sandbox.as_ref()).map(|_| idle.number());
+        {
+            let mut state = self.0.state();
+            *state = match (&*state, kept) {
+                (State::Disposed, _) => State::Disposed,
+                (State::Busy(_) | State::Idle(..) | State::Away, Some(kept)) => State::Idle(Box::new(kept), resting),
+                (State::Busy(_) | State::Idle(..) | State::Away, None) => State::Away,
+            };
+        }
+        if let Some(number) = resting {
+            let inner: Weak<Inner> = Arc::downgrade(&self.0);
+            idle.rests(number, inner);
         }
     }
 
     /// Gives up its sandbox. Its thread stays in the loom; a cast that runs is not ended by this.
     pub fn dispose(&self) {
-        *self.state() = State::Disposed;
+        let before = std::mem::replace(&mut *self.0.state(), State::Disposed);
+        match before {
+            State::Idle(_, Some(number)) => self.0.runtime.idle().wakes(number),
+            State::Idle(_, None) | State::Busy(_) | State::Away | State::Disposed => {}
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! One cast of a root entity, from its first record to its reply.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, LoomId, RunId};
+use cantrip_circle::Circle;
 use cantrip_crystal::Crystal;
 use cantrip_loom::{
     Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, ParkReason, Parked,
@@ -15,17 +17,25 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::driver::{Environs, Loaded, Log, Position, Rest, Run, Runtime, Seat, Stopped, Waiting, elapsed_left};
-use crate::machine::{Facts, Machine, Medium, Past, reply_of};
+use crate::driver::{Environs, Loaded, Log, Person, Position, Rest, Run, Runtime, Seat, Stopped, Waiting};
+use crate::machine::{Facts, Machine, Medium, Past, millis, reply_of};
 use crate::recipe::Cantrip;
 
 /// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
-pub struct Cancel(watch::Sender<Wish>);
+pub struct Cancel(watch::Sender<Wished>);
+
+#[derive(Debug, Default)]
+struct Wished {
+    of_all: Wish,
+    /// These are to end, with what is below them.
+    ended: BTreeSet<EntityId>,
+}
 
 /// What someone outside wants of a cast; later ones outweigh earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Wish {
+    #[default]
     GoesOn,
     Rests,
     Ends,
@@ -39,30 +49,43 @@ impl Default for Cancel {
 
 impl Cancel {
     pub fn new() -> Self {
-        Self(watch::Sender::new(Wish::GoesOn))
+        Self(watch::Sender::new(Wished::default()))
     }
 
     /// The cast and all its children end; what was done stays recorded.
     pub fn cancel(&self) {
-        self.0.send_replace(Wish::Ends);
+        self.0.send_modify(|wished| wished.of_all = Wish::Ends);
+    }
+
+    /// One entity of the tree ends, with all its children: for its parent that is a failed call. The others go on.
+    pub fn cancel_entity(&self, entity: EntityId) {
+        self.0.send_modify(|wished| {
+            wished.ended.insert(entity);
+        });
     }
 
     /// The cast and all its children rest before they begin anything new: a gate or a program that runs is waited for,
     /// a crystal that thinks is not. The run waits then, and [`Runtime::resume`] goes on with it. Cancelling still ends
     /// it.
     pub fn park(&self) {
-        self.0.send_if_modified(|wish| {
-            let news = *wish < Wish::Rests;
-            *wish = (*wish).max(Wish::Rests);
+        self.0.send_if_modified(|wished| {
+            let news = wished.of_all < Wish::Rests;
+            wished.of_all = wished.of_all.max(Wish::Rests);
             news
         });
     }
 
     async fn wished(&self, least: Wish) -> Wish {
         let mut wishes = self.0.subscribe();
-        let wish = wishes.wait_for(|wish| *wish >= least).await;
+        let wished = wishes.wait_for(|wished| wished.of_all >= least).await;
         // The sender lives in self, so waiting cannot fail.
-        wish.map_or(Wish::Ends, |wish| *wish)
+        wished.map_or(Wish::Ends, |wished| wished.of_all)
+    }
+
+    /// Returns when this one is to end by itself.
+    pub(crate) async fn cancelled(&self, entity: EntityId) {
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.0.subscribe().wait_for(|wished| wished.ended.contains(&entity)).await;
     }
 }
 
@@ -130,6 +153,8 @@ pub(crate) enum Start {
         lease: Lease,
         logs: std::collections::HashMap<EntityId, Log>,
         bodies: Loaded,
+        /// Someone asked it to end meanwhile.
+        cancelled: bool,
     },
 }
 
@@ -137,6 +162,8 @@ pub(crate) enum Start {
 pub(crate) struct Episode {
     pub runtime: Runtime,
     pub cantrip: Cantrip,
+    /// Its circle under the wards of this cast, without the gate that reads a context.
+    pub circle: Circle,
     pub run: RunId,
     pub loom: LoomId,
     pub entity: EntityId,
@@ -177,7 +204,7 @@ fn taken<T>(slot: &Slot<T>) -> Option<T> {
 impl Episode {
     /// Casts, inside the wrapper. If the caller goes away the cast runs on; `kept` is told what the entity keeps.
     pub(crate) async fn cast(self, name: &'static str, kept: impl FnOnce(Option<Kept>) + Send + 'static) -> CastReply {
-        let guard = self.runtime.guard().clone();
+        let (guard, runtime) = (self.runtime.guard().clone(), self.runtime.clone());
         let (run, entity) = (self.run, self.entity);
         let outcome: Slot<Outcome> = Arc::default();
         let told = Arc::clone(&outcome);
@@ -189,6 +216,7 @@ impl Episode {
                 let left: Slot<Kept> = Arc::default();
                 let casting = self.run_to_rest(trace, Arc::clone(&opened), Arc::clone(&left));
                 let rested = AssertUnwindSafe(casting).catch_unwind().await;
+                runtime.under_way().remove(&run);
                 let reply = match rested {
                     Ok(Ok(Rested::Ended { outcome, refusal })) => ended(rb, *outcome, refusal, &told),
                     Ok(Ok(Rested::Waits(waiting))) => waits(rb, run, &waiting),
@@ -214,11 +242,11 @@ impl Episode {
         opened: Arc<OnceLock<Arc<Run>>>,
         left: Slot<Kept>,
     ) -> Result<Rested, Stopped> {
-        let Self { runtime, cantrip, run: id, loom, entity, cast, intent, about, environment, .. } = self;
+        let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = self;
         let Self { seed, context, past, environs, cancel, start, .. } = self;
         let circle = match &context {
-            Some(context) => cantrip.circle().with_context(Arc::clone(context)),
-            None => cantrip.circle().clone(),
+            Some(context) => circle.with_context(Arc::clone(context)),
+            None => circle,
         };
         let Some(medium) = cantrip.medium(circle.medium()) else {
             return Err(Stopped::Unserved(circle.medium().as_str()));
@@ -236,9 +264,9 @@ impl Episode {
             about,
             environment,
         });
-        let timeout = cantrip.wards().timeout;
         let mut machine = Machine::new(Arc::clone(&facts), past);
         let mut worked = Duration::ZERO;
+        let mut cancelled = false;
         let run = match start {
             Start::Opens { events, bodies } => {
                 let opening = Opening {
@@ -248,14 +276,15 @@ impl Episode {
                     entity_id: Some(entity),
                     root_run_id: None,
                 };
-                Run::open(runtime.clone(), id, opening, trace, events, bodies).await?
+                Run::open(runtime.clone(), id, opening, trace, cancel, events, bodies).await?
             }
-            Start::TakesOver { lease, logs, bodies } => {
-                let mut run = Run::with(runtime.clone(), id, loom, trace, lease).await?;
-                run.past = logs;
-                run.bodies = bodies;
+            Start::TakesOver { lease, logs, bodies, cancelled: asked } => {
+                cancelled = asked;
+                let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease).await?;
+                run.remember(logs, bodies);
                 if let Some(log) = run.past.get(&entity) {
                     worked = log.worked;
+                    machine.knows(run.kin());
                     let now = runtime.now().monotonic;
                     for (at, event) in &log.events {
                         machine.apply(event, *at, now, &run.bodies)?;
@@ -266,10 +295,16 @@ impl Episode {
         };
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
-        let position = Position { spawned_by: None, parent_turn: None, depth: 0, parent: None };
-        let limit = elapsed_left(timeout, worked);
-        let mut seat = Seat::new(Arc::clone(&run), machine, environs, position, seed, context, limit);
-        let halting = seat.halting.clone();
+        let person = Person { seed, context, worked };
+        let mut seat = Seat::new(Arc::clone(&run), machine, environs, Position::default(), person);
+        if let Some(log) = run.past.get(&entity) {
+            seat.retell(&log.events);
+        }
+        let (halting, cancel) = (seat.halting.clone(), run.cancel.clone());
+        if cancelled {
+            halting.halt(TruncationReason::Cancelled);
+        }
+        run.runtime.under_way().insert(id, halting.clone());
         let wished = async {
             if cancel.wished(Wish::Rests).await == Wish::Rests {
                 halting.pause();
@@ -282,13 +317,14 @@ impl Episode {
         let rest = tokio::select! { biased;
             never = wished => match never {},
             rest = seat.drive() => rest?,
-            lost = run.heartbeat() => return Err(lost),
+            lost = run.heartbeat(&halting) => return Err(lost),
         };
         match rest {
             Rest::Waiting(waiting) => {
                 if let Waiting::Interrupted = waiting {
                     let reason = ParkReason::Interrupted;
-                    let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms: None };
+                    let elapsed_ms = Some(millis(seat.elapsed()));
+                    let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms };
                     run.append(vec![(run.runtime.now().wall, parked.into())], Vec::new()).await?;
                 }
                 Ok(Rested::Waits(waiting))
@@ -355,7 +391,9 @@ fn ended(rb: ReplyBuilder, outcome: Outcome, refusal: Option<Refusal>, slot: &Sl
 /// A run that waits did what it was asked so far.
 fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
     let data = match waiting {
-        Waiting::Approval { approval } => json!({"state": "waiting", "reason": "approval", "approval_id": approval}),
+        Waiting::Approval { approvals } => json!({
+            "state": "waiting", "reason": "approval", "approval_id": approvals.first(), "approvals": approvals,
+        }),
         Waiting::Crystal(fault) => json!({
             "state": "waiting", "reason": "crystal_unavailable",
             "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},

@@ -3,15 +3,16 @@
 //! Canonical events, in the order in which things happen; those that report a record come after its commit. Watching is
 //! an observation: a watcher that is slow, full or gone loses events and changes nothing.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::{RunId, Timestamp, TurnId};
-use cantrip_circle::MediumKind;
-use cantrip_crystal::{ItemEvent, Sink};
+use cantrip_circle::gate::canonical_name;
+use cantrip_circle::{MediumKind, fence};
+use cantrip_crystal::{ItemEvent, ItemIds, Sink};
 use cantrip_loom::{
-    Asked, Bodies, CallSettled, Closing, EndedBy, Ending, Event, Fault, ReplyMark, TruncationReason, TurnClosed,
+    Asked, Bodies, CallSettled, Closing, EndedBy, Ending, Event, Fault, Mode, ReplyMark, TruncationReason, TurnClosed,
     Utterance, render,
 };
 use cantrip_reply::ReplyType;
@@ -79,12 +80,14 @@ pub(crate) struct Stage {
     usage: Option<Usage>,
     /// What the first group begins with.
     intent: Option<String>,
-    medium: &'static str,
-    code: bool,
+    medium: MediumKind,
+    mode: Mode,
     /// Where the calls of the utterance were shown, in order.
     shown: Vec<ItemId>,
-    /// What calls from code asked for.
-    asked: HashMap<u32, Asked>,
+    /// Where the program was shown that stands in the text.
+    program: Option<ItemId>,
+    /// Calls from code that were shown.
+    begun: HashSet<u32>,
     sequence: u64,
 }
 
@@ -95,7 +98,7 @@ impl Stage {
         model: &str,
         child: ChildOf,
         intent: String,
-        medium: MediumKind,
+        (medium, mode): (MediumKind, Mode),
     ) -> Self {
         Self {
             runtime,
@@ -107,10 +110,11 @@ impl Stage {
             said: None,
             usage: None,
             intent: Some(intent),
-            medium: medium.as_str(),
-            code: medium.is_code(),
+            medium,
+            mode,
             shown: Vec::new(),
-            asked: HashMap::new(),
+            program: None,
+            begun: HashSet::new(),
             sequence: 0,
         }
     }
@@ -129,13 +133,10 @@ impl Stage {
         self.said = None;
         self.usage = None;
         self.shown.clear();
-        self.asked.clear();
-        let (provider, model) = self.model.split_once('/').unwrap_or(("", self.model.as_str()));
-        let (Ok(model_id), Ok(provider_id)) =
-            (ModelId::new(model), ProviderId::new(provider).or(ProviderId::new("own")))
-        else {
-            return;
-        };
+        self.program = None;
+        self.begun.clear();
+        let model = self.model.split_once('/').map_or(self.model.as_str(), |(_, model)| model);
+        let (Ok(model_id), Some(provider_id)) = (ModelId::new(model), self.provider()) else { return };
         let start = ResponseStart { model_id, provider_id, child: self.child.clone() };
         self.tell(turn, Payload::ResponseStart(start));
         if let Some(intent) = self.intent.take() {
@@ -154,6 +155,64 @@ impl Stage {
         self.shown = shown.to_vec();
     }
 
+    /// The cast has said something before: its intent was shown.
+    pub(crate) fn has_begun(&mut self) {
+        self.intent = None;
+    }
+
+    /// Another process showed the beginning of this group: here it is again, as it is recorded, from the utterance on.
+    /// Nothing is asked for anew.
+    pub(crate) fn retell(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
+        let Some((_, Event::Opened(opened))) = events.first() else { return };
+        let Ok(said) = opened.utterance.load(bodies) else { return };
+        let turn = opened.turn_id;
+        self.asks(turn);
+        // Under names of its own: which ones the other process gave is on no record.
+        let items = ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt);
+        if let (Some(thinking), Some(provider_id)) = (&said.thinking, self.provider()) {
+            let content = thinking.as_str().into();
+            self.finished(turn, items.mint(), FinalItem::Reasoning { content, provider_id });
+        }
+        if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
+            let message = FinalItem::Message { content: content.into(), origin: Origin::Agent };
+            self.finished(turn, items.mint(), message);
+        }
+        for call in &said.calls {
+            let item = items.mint();
+            self.shown.push(item.clone());
+            let (Ok(name), Ok(call_id)) = (Name::new(&call.gate), CallId::new(&call.tool_call_id)) else { continue };
+            self.announced(turn, item, name, call_id, None, call.args.as_object());
+        }
+        self.committed(events, bodies);
+    }
+
+    fn provider(&self) -> Option<ProviderId> {
+        let provider = self.model.split_once('/').map_or("", |(provider, _)| provider);
+        ProviderId::new(provider).or(ProviderId::new("own")).ok()
+    }
+
+    fn finished(&self, turn: TurnId, item_id: ItemId, final_item: FinalItem) {
+        self.tell(turn, Payload::ItemDone(ItemDone { item_id, final_item }));
+    }
+
+    /// A call begins: what it is, and what it asks for as far as that is known.
+    fn announced(
+        &self,
+        turn: TurnId,
+        item_id: ItemId,
+        name: Name,
+        call_id: CallId,
+        parent_item_id: Option<ItemId>,
+        arguments: Option<&Map<String, Value>>,
+    ) {
+        let item = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id };
+        self.tell(turn, Payload::ItemStart(ItemStart { item_id: item_id.clone(), item }));
+        if let Some(arguments) = arguments {
+            let done = FinalCall { name, call_id, arguments: arguments.clone().into() };
+            self.finished(turn, item_id, FinalItem::FunctionCall(done));
+        }
+    }
+
     /// Where the crystal says what it says.
     pub(crate) fn sink(&self, turn: TurnId) -> Heard {
         Heard { runtime: self.runtime.clone(), session: self.session.clone(), turn }
@@ -170,6 +229,7 @@ impl Stage {
         match event {
             Event::Opened(opened) => {
                 self.said = opened.utterance.load(bodies).ok();
+                self.programmed(opened.turn_id);
                 self.sequence = opened.sequence;
                 self.usage = Some(Usage {
                     input_tokens: opened.usage.prompt_tokens,
@@ -179,8 +239,8 @@ impl Stage {
                 });
             }
             Event::Started(started) => {
-                if let Some(asked) = &started.asked {
-                    self.asked.insert(started.call_id.number(), asked.clone());
+                if let (Some(turn), true, Some(asked)) = (self.turn, self.medium.is_code(), &started.asked) {
+                    self.called(turn, started.call_id, asked, bodies);
                 }
             }
             Event::Settled(settled) if settled.call_id.number() > 0 => self.settled(settled, bodies),
@@ -211,20 +271,37 @@ impl Stage {
         }
     }
 
-    /// A call has its reply. One that code made is shown here for the first time, below its program.
+    /// A program that stands in the text is shown as a call of its own: its gates and its output belong to it.
+    fn programmed(&mut self, turn: TurnId) {
+        let said = match (self.mode, &self.said) {
+            (Mode::Fenced, Some(said)) if said.calls.is_empty() => said.content.as_deref(),
+            (Mode::Fenced | Mode::Tool, _) => None,
+        };
+        let Some(source) = said.and_then(|said| fence::program(self.medium, said)) else { return };
+        let id = program_id(turn);
+        let (Ok(item), Ok(call_id), Ok(name)) = (ItemId::new(&id), CallId::new(&id), Name::new(self.medium.as_str()))
+        else {
+            return;
+        };
+        let arguments = Map::from_iter([("code".to_owned(), Value::String(source))]);
+        self.announced(turn, item.clone(), name, call_id, None, Some(&arguments));
+        self.program = Some(item);
+    }
+
+    /// A call has its reply. One that code made and that needed no start is shown here for the first time.
     fn settled(&mut self, settled: &CallSettled, bodies: &dyn Bodies) {
         let Some(turn) = self.turn else { return };
         let number = settled.call_id.number();
-        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
-        let said = self.said.as_ref().filter(|_| !self.code).and_then(|said| said.calls.get(place));
-        let call = said.map_or_else(|| settled.call_id.to_string(), |call| call.tool_call_id.clone());
-        let (Ok(call_id), Ok(result)) = (CallId::new(&call), settled.result.load(bodies)) else { return };
-        if self.code {
-            let asked = self.asked.remove(&number).or_else(|| settled.asked.clone());
-            if let Some(asked) = asked {
-                self.called(turn, number, &call_id, &asked, bodies);
+        let call = match self.utterance_call(settled) {
+            Some(tool_call_id) => tool_call_id,
+            None => {
+                if let Some(asked) = settled.asked.as_ref().filter(|_| !self.begun.contains(&number)) {
+                    self.called(turn, settled.call_id, asked, bodies);
+                }
+                settled.call_id.to_string()
             }
-        }
+        };
+        let (Ok(call_id), Ok(result)) = (CallId::new(&call), settled.result.load(bodies)) else { return };
         let output = FinalOutput {
             call_id,
             output: render::result_text(&result).into(),
@@ -234,21 +311,33 @@ impl Stage {
         self.done(turn, &format!("out-{number}"), FinalItem::FunctionCallOutput(output));
     }
 
-    fn called(&self, turn: TurnId, number: u32, call_id: &CallId, asked: &Asked, bodies: &dyn Bodies) {
-        let item = format!("call-{number}");
-        let (Ok(name), Ok(item_id)) = (Name::new(&asked.gate), ItemId::new(&format!("{turn}/{item}"))) else { return };
-        let program = self.said.as_ref().and_then(|said| {
-            said.calls.iter().position(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref())
-        });
-        let parent_item_id = program.and_then(|at| self.shown.get(at)).cloned();
-        let started = StartedItem::FunctionCall { name: name.clone(), call_id: call_id.clone(), parent_item_id };
-        self.tell(turn, Payload::ItemStart(ItemStart { item_id, item: started }));
+    /// The id of the utterance's own call that this settles; none for a gate that was called from code.
+    fn utterance_call(&self, settled: &CallSettled) -> Option<String> {
+        let calls = &self.said.as_ref()?.calls;
+        if self.medium.is_code() {
+            let asked = settled.asked.as_ref()?;
+            let own = calls.iter().find(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref())?;
+            return (canonical_name(&own.gate) == asked.gate).then(|| own.tool_call_id.clone());
+        }
+        let place = usize::try_from(settled.call_id.number()).unwrap_or(usize::MAX).wrapping_sub(1);
+        calls.get(place).map(|call| call.tool_call_id.clone())
+    }
+
+    /// Code calls a gate: it is shown below its program.
+    fn called(&mut self, turn: TurnId, call: cantrip_loom::CallId, asked: &Asked, bodies: &dyn Bodies) {
+        self.begun.insert(call.number());
+        let item = ItemId::new(&format!("{turn}/call-{}", call.number()));
+        let (Ok(item), Ok(name), Ok(call_id)) = (item, Name::new(&asked.gate), CallId::new(&call.to_string())) else {
+            return;
+        };
+        let calls = self.said.as_ref().map(|said| said.calls.as_slice()).unwrap_or_default();
+        let program = calls.iter().position(|call| Some(&call.tool_call_id) == asked.tool_call_id.as_ref());
+        let parent = program.and_then(|at| self.shown.get(at)).or(self.program.as_ref()).cloned();
         let arguments = match asked.args.load(bodies) {
             Ok(Value::Object(arguments)) => arguments,
             Ok(_) | Err(_) => Map::new(),
         };
-        let done = FinalCall { name, call_id: call_id.clone(), arguments: arguments.into() };
-        self.done(turn, &item, FinalItem::FunctionCall(done));
+        self.announced(turn, item, name, call_id, parent, Some(&arguments));
     }
 
     /// Programs have ended: what they gave is the output of their calls.
@@ -256,9 +345,10 @@ impl Stage {
         let Some(turn) = self.turn else { return };
         let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
         for (at, output) in outputs.iter().enumerate() {
-            let Some(Ok(call_id)) = output.tool_call_id.as_deref().map(CallId::new) else { continue };
+            let id = output.tool_call_id.clone().unwrap_or_else(|| program_id(turn));
+            let Ok(call_id) = CallId::new(&id) else { continue };
             let sequence = self.sequence + self.continuations.len() as u64;
-            let text = render::output_text(output, sequence, self.medium);
+            let text = render::output_text(output, sequence, self.medium.as_str());
             let output = FinalOutput { call_id, output: text.into(), is_error: output.is_error(), reply: None };
             self.done(turn, &format!("ran-{sequence}-{at}"), FinalItem::FunctionCallOutput(output));
         }
@@ -312,6 +402,11 @@ impl Stage {
     }
 }
 
+/// The name of the program that stands in a turn's text.
+fn program_id(turn: TurnId) -> String {
+    format!("{turn}/program")
+}
+
 fn tag(reply: &ReplyMark) -> ReplyTag {
     let kind = match reply.reply_type {
         ReplyType::Success => ReplyKind::Success,
@@ -327,7 +422,12 @@ fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, payload: Payload) 
     let name = format!("{:032x}", runtime.ids().next_bits(now));
     let (Ok(event_id), Ok(timestamp)) = (EventId::new(&name), now.to_string().parse()) else { return };
     let session_id = session.clone();
-    runtime.watcher().see(StreamEvent { event_id, timestamp, turn_id: (&turn).into(), session_id, payload });
+    let event = StreamEvent { event_id, timestamp, turn_id: (&turn).into(), session_id, payload };
+    // Watching changes nothing, not even by a bug of the watcher's.
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().see(event)));
+    if seen.is_err() {
+        tracing::error!("a watcher panicked; what it was shown is lost");
+    }
 }
 
 /// What a crystal says, on its way to the watcher.

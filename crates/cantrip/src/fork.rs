@@ -1,12 +1,12 @@
 //! Branching off and going on: another way from a turn, and more of a cast that was cut off.
 
-use cantrip_canon::{EntityId, RunId, TurnId};
-use cantrip_circle::MediumKind;
+use cantrip_canon::{EntityId, Money, RunId, TurnId};
+use cantrip_circle::{MediumKind, Wards};
 use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState, render};
 use cantrip_reply::{Refusal, codes};
 
 use crate::driver::{Environs, Runtime};
-use crate::entity::{begun, blank, made};
+use crate::entity::{Sending, begun, blank, made};
 use crate::episode::{Cancel, CastReply, Episode, Start};
 use crate::recipe::Cantrip;
 use crate::resume::Unable;
@@ -34,6 +34,37 @@ impl Forking {
     /// In an empty environment: what earlier programs made is not restored.
     pub fn fresh(mut self) -> Self {
         self.fresh = true;
+        self
+    }
+
+    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
+        self
+    }
+}
+
+/// How to go on with a run that was cut off. What is said here narrows the wards that the cantrip has, as wards do.
+#[derive(Debug, Clone, Default)]
+#[must_use = "continue with it"]
+pub struct Continuing {
+    further: Wards,
+    cancel: Cancel,
+}
+
+impl Continuing {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At most so many turns more.
+    pub fn max_turns(mut self, turns: u64) -> Self {
+        self.further = self.further.and(&Wards { max_turns: Some(turns), ..Wards::default() });
+        self
+    }
+
+    /// At most so much money more.
+    pub fn budget(mut self, budget: Money) -> Self {
+        self.further = self.further.and(&Wards { max_cost: vec![budget], ..Wards::default() });
         self
     }
 
@@ -77,13 +108,15 @@ impl Runtime {
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
-        let new = made(cantrip, entity, origin, seed, context.as_deref(), &mut bodies)?;
+        let past = self.past_at(cantrip, &thread.entity, Some(at), cantrip.measure().window).await?;
+        // What the original had touched up to here, it has touched too.
+        let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
-        let cast = begun(cantrip, entity, self.ids().next(now), about.clone());
-        let past = self.past_at(cantrip, &thread.entity, Some(at), new.window).await?;
+        let cast = begun(cantrip.circle(), entity, self.ids().next(now), about.clone());
         Ok(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
+            circle: cantrip.circle().clone(),
             run,
             loom: turn.loom_id,
             entity,
@@ -101,14 +134,17 @@ impl Runtime {
     }
 
     /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
-    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId) -> CastReply {
-        self.continue_with(cantrip, run, &Cancel::new()).await
-    }
-
-    /// The same, and `cancel` ends it.
-    pub async fn continue_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
-        match self.continued(cantrip, run).await {
-            Ok((entity, intent, about)) => entity.again("continue", intent, about, Vec::new(), cancel).await,
+    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: Continuing) -> CastReply {
+        let Continuing { further, cancel } = continuing;
+        let unpriced = cantrip.unpriced(&further);
+        let continued = match unpriced {
+            Some(faults) => Err(Unable::Refused(faults.into())),
+            None => self.continued(cantrip, run).await,
+        };
+        match continued {
+            Ok((entity, intent, about)) => {
+                entity.again(Sending { name: "continue", intent, about, bodies: Vec::new(), further, cancel }).await
+            }
             Err(unable) => self.refused("continue", unable.refusal()).await,
         }
     }

@@ -1,12 +1,15 @@
 //! The loop: a cantrip is cast on an intent, and an entity turns until it is done or a ward stops it.
 
 mod call;
+mod cancelling;
+mod decide;
 mod driver;
 mod entity;
 mod episode;
 pub mod events;
 pub mod fold;
 mod fork;
+mod journal;
 pub mod limits;
 mod lineage;
 pub mod list;
@@ -16,12 +19,14 @@ pub mod recipe;
 mod replay;
 mod resume;
 pub mod spell;
+mod touched;
 
 pub use call::Call;
+pub use decide::Deciding;
 pub use driver::{MachineClock, MachineEntropy, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};
-pub use fork::Forking;
+pub use fork::{Continuing, Forking};
 pub use live::{Live, Upserts};
 pub use recipe::{Cantrip, loom_named};
 

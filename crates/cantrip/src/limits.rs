@@ -45,10 +45,15 @@ cantrip_canon::limits! {
     LEASE_MS: u64 = 30_000, "ms";
     /// How often a lease is renewed while its run is worked on.
     HEARTBEAT_MS: u64 = 10_000, "ms";
+    /// How long a person has to decide about a call; then it is denied.
+    APPROVAL_EXPIRES_SECONDS: u64 = 24 * 60 * 60, "s";
     /// Children of one batch that run at once.
     BATCH_TOGETHER_MAX: usize = 8, "children";
     /// Entities of one tree that run at once; one that waits for its children does not count.
     TREE_TOGETHER_MAX: usize = 64, "entities";
+    /// Sandboxes that idle entities of one house keep, unless it is told otherwise. One in JavaScript takes some 280 KiB,
+    /// so ten thousand idle entities fit in 2 GiB, most of it sandboxes.
+    IDLE_SANDBOXES_MAX: usize = 4_096, "sandboxes";
     /// Events that may wait for one who watches; what comes while so many wait is dropped.
     WATCHED_EVENTS_MAX: usize = 65_536, "events";
 }

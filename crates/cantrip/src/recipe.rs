@@ -88,6 +88,7 @@ struct Inner {
     /// The crystal is offered no tools, whatever its profile says.
     fenced: bool,
     profile: Profile,
+    price: Price,
     verifier: Option<AnyVerifier>,
     store: Option<AnyLoom>,
     record: Recorded,
@@ -199,6 +200,26 @@ impl Cantrip {
         &self.0.profile
     }
 
+    /// The same cantrip for an entity that was made in this mode: what its crystal is offered does not change while it
+    /// lives, whatever is known of the crystal by now.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        if mode == self.mode() {
+            return self.clone();
+        }
+        let (fenced, tools) = match mode {
+            Mode::Fenced => (true, self.0.profile.tools),
+            Mode::Tool => (false, true),
+        };
+        let profile = Profile { tools, ..self.0.profile };
+        Self(Arc::new(Inner { fenced, profile, ..Inner::clone(&self.0) }))
+    }
+
+    /// A limit on money among these wards that nobody could keep.
+    pub(crate) fn unpriced(&self, wards: &Wards) -> Option<Faults> {
+        let fault = unkept(wards, &self.0.price, &self.0.record.crystal)?;
+        Some(Faults::new(vec![fault]))
+    }
+
     /// How the crystal's tokens are estimated, and its window.
     pub fn measure(&self) -> Measure {
         Measure::of(&self.0.profile)
@@ -220,10 +241,12 @@ impl Cantrip {
 
     /// Whether an answer must call something: as the call says, or as the medium needs it.
     pub fn choice(&self) -> Choice {
-        let forced = self.0.circle.medium().is_code()
-            && self.requires_done_tool()
-            && self.0.profile.forces_calls
-            && self.mode() == Mode::Tool;
+        match self.mode() {
+            // There is nothing to call.
+            Mode::Fenced => return Choice::Auto,
+            Mode::Tool => {}
+        }
+        let forced = self.0.circle.medium().is_code() && self.requires_done_tool() && self.0.profile.forces_calls;
         self.0.call.choice().unwrap_or(if forced { Choice::Required } else { Choice::Auto })
     }
 
@@ -272,8 +295,8 @@ impl Cantrip {
         let crystal = AnyCrystal::new(crystal);
         let (record, hash) = recorded(&self.0.call, &self.0.circle, crystal.name())?;
         let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        let profile = crystal.profile();
-        Ok(Self(Arc::new(Inner { name, crystal, profile, record, hash, ..Inner::clone(&self.0) })))
+        let (profile, price) = (crystal.profile(), Price::of(crystal.name()));
+        Ok(Self(Arc::new(Inner { name, crystal, profile, price, record, hash, ..Inner::clone(&self.0) })))
     }
 }
 
@@ -290,6 +313,12 @@ pub fn loom_named(name: &str) -> LoomId {
     let mut chance = [0; 10];
     chance.copy_from_slice(&hash.as_bytes()[..10]);
     LoomId::from_parts(Timestamp::EPOCH, chance)
+}
+
+/// The first limit on money that cannot be kept, because nobody knows what the crystal costs.
+fn unkept(wards: &Wards, price: &Price, crystal: &str) -> Option<Fault> {
+    let limit = wards.max_cost.iter().find(|limit| !price.keeps(limit.currency()))?;
+    Some(Fault::Unpriced { crystal: crystal.to_owned(), limit: *limit })
 }
 
 /// What is recorded of a cantrip, and its hash.
@@ -530,9 +559,8 @@ impl Builder {
             faults.push(Fault::NeedsCode { crystal: name.clone() });
         }
         if let (Some(name), Some(circle)) = (&crystal_name, &circle) {
-            let price = self.price.unwrap_or_else(|| Price::of(name));
-            let unkept = circle.wards().max_cost.iter().find(|limit| !price.keeps(limit.currency()));
-            faults.extend(unkept.map(|limit| Fault::Unpriced { crystal: name.clone(), limit: *limit }));
+            let price = self.price.clone().unwrap_or_else(|| Price::of(name));
+            faults.extend(unkept(circle.wards(), &price, name));
         }
         faults.extend(self.folding.faults());
         if let Err(fault) = self.call.record() {
@@ -544,6 +572,7 @@ impl Builder {
         }
         let (record, hash) = recorded(&self.call, &circle, crystal.name())?;
         let profile = crystal.profile().with(&self.profile);
+        let price = self.price.unwrap_or_else(|| Price::of(crystal.name()));
         Ok(Cantrip(Arc::new(Inner {
             name: self.name,
             crystal,
@@ -557,6 +586,7 @@ impl Builder {
             park: !self.runs_end,
             fenced: self.fenced,
             profile,
+            price,
             verifier: self.verifier,
             store: self.store,
             record,

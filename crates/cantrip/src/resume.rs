@@ -4,23 +4,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, FoldId, Hash, RunId, Timestamp, TurnId};
-use cantrip_circle::{Circle, Labels};
-use cantrip_loom::{
-    BodyRef, Caller, Closing, EntityView, Epoch, Error, Event, Intent, Journal, Loom, Origin, Outcome, Record,
-    RunState, RunView, Seq, Turn, render,
-};
+use cantrip_canon::{EntityId, Hash, RunId, TurnId};
+use cantrip_circle::{Circle, Labels, Wards};
+use cantrip_loom::{Cast, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq};
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
+use crate::cancelling;
 use crate::driver::{Environs, Loaded, Log, Runtime, store_refusal};
 use crate::entity::{Entity, frame, nothing_yet};
 use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
+use crate::journal::{logs, named};
 use crate::limits::LEASE_MS;
 use crate::list::View;
-use crate::machine::{Past, reply_of};
+use crate::machine::{Past, images_of, reply_of};
 use crate::recipe::Cantrip;
+use crate::touched;
 
 /// Why something cannot be gone on with.
 pub(crate) enum Unable {
@@ -62,12 +62,12 @@ impl Runtime {
     pub async fn resume_with(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
         match self.taken_over(cantrip, run, cancel).await {
             Ok(Resumed::Goes(episode)) => episode.cast("resume", |_| {}).await,
-            Ok(Resumed::Over(outcome)) => self.read_back(cantrip, run, *outcome).await,
+            Ok(Resumed::Over(outcome, wards)) => self.read_back(cantrip, run, *outcome, &wards).await,
             Err(unable) => self.refused("resume", unable.refusal()).await,
         }
     }
 
-    async fn read_back(&self, cantrip: &Cantrip, run: RunId, outcome: Outcome) -> CastReply {
+    async fn read_back(&self, cantrip: &Cantrip, run: RunId, outcome: Outcome, wards: &Wards) -> CastReply {
         let data = json!({"entity_id": outcome.entity_id, "run_id": run, "leaf": outcome.leaf, "turns": outcome.turns});
         let call = Call::surface("resume").run(run);
         let guarded = match &outcome.ending {
@@ -79,7 +79,7 @@ impl Runtime {
             cantrip_loom::Ending::Truncated { reason, error, .. } => {
                 let failing = error.clone().map(crate::machine::Failing::Recorded);
                 let crystal = &cantrip.record().crystal;
-                let refusal = reply_of(*reason, failing.as_ref(), cantrip.wards(), crystal, &data);
+                let refusal = reply_of(*reason, failing.as_ref(), wards, crystal, &data);
                 self.guard().call(call, |rb| async { rb.refuse(refusal) }).await
             }
         };
@@ -93,12 +93,16 @@ impl Runtime {
         };
         let made = self.loom().entity(entity).await?;
         belongs(cantrip, &made)?;
+        let cantrip = &cantrip.in_mode(made.entity.mode);
         match view.state {
             RunState::Terminated | RunState::Truncated => {
                 let casts = self.loom().casts(entity).await?;
                 let of_run = casts.into_iter().rev().find(|cast| cast.run_id == run);
-                return match of_run.and_then(|cast| cast.outcome) {
-                    Some(outcome) => Ok(Resumed::Over(Box::new(outcome))),
+                return match of_run.and_then(|cast| Some((cast.outcome?, cast.cast))) {
+                    Some((outcome, cast)) => {
+                        let circle = under_wards_of(cantrip, &cast, run)?;
+                        Ok(Resumed::Over(Box::new(outcome), Box::new(circle.wards().clone())))
+                    }
                     None => {
                         let state = "ended without a cast";
                         Err(Refusal::from(codes::wrong_state("run", run.to_string(), state, "resume", "a cast")).into())
@@ -112,6 +116,9 @@ impl Runtime {
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
         let mut logs = logs(&records)?;
         let bodies = self.loaded(&logs).await?;
+        for (entity, labels) in touched::in_run(&logs, cantrip.circle(), &bodies)? {
+            logs.entry(entity).or_default().touched = labels;
+        }
         let log = logs.entry(entity).or_default();
         let Some(cast) = log.cast.clone() else {
             return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());
@@ -136,6 +143,7 @@ impl Runtime {
             Some(parent) => parent,
             None => made.leaf.or(branched(&made)),
         };
+        let circle = under_wards_of(cantrip, &cast, run)?;
         let past = self.past_at(cantrip, &made, before, made.entity.window).await?;
         let intent = self.loom().cast(cast.cast_id).await?.intent;
         let (seed, context) = self.individual(&made).await?;
@@ -146,6 +154,7 @@ impl Runtime {
         Ok(Resumed::Goes(Box::new(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
+            circle,
             run,
             loom: view.loom_id,
             entity,
@@ -158,7 +167,7 @@ impl Runtime {
             past,
             environs: Environs::default(),
             cancel: cancel.clone(),
-            start: Start::TakesOver { lease, logs, bodies },
+            start: Start::TakesOver { lease, logs, bodies, cancelled: cancelling::is_asked_for(&records) },
         })))
     }
 
@@ -180,7 +189,7 @@ impl Runtime {
         Ok(())
     }
 
-    async fn loaded(&self, logs: &HashMap<EntityId, Log>) -> Result<Loaded, Error> {
+    pub(crate) async fn loaded(&self, logs: &HashMap<EntityId, Log>) -> Result<Loaded, Error> {
         let mut loaded = Loaded::default();
         for (_, event) in logs.values().flat_map(|log| &log.events) {
             for reference in named(event) {
@@ -208,10 +217,10 @@ impl Runtime {
             kind: "turn".to_owned(),
             fault: "its path cannot be told as a list",
         })?;
-        let own = render::own_turns(&thread);
-        let touched = labels.with(&touched(cantrip.circle(), own));
+        let touched = labels.with(&self.touched(cantrip.circle(), &thread).await?);
         let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
-        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched })
+        let images = thread.casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
+        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched, images })
     }
 
     /// Takes up an entity that was summoned before, perhaps by another process.
@@ -228,16 +237,23 @@ impl Runtime {
     pub(crate) async fn taken_up(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Unable> {
         let made = self.loom().entity(id).await?;
         belongs(cantrip, &made)?;
-        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
+        let cantrip = cantrip.in_mode(made.entity.mode);
         let (seed, context) = self.individual(&made).await?;
-        let kept = Kept { past, environs: Environs::default() };
-        Ok(Entity::new(self.clone(), cantrip.clone(), id, seed, context, kept))
+        let kept = self.kept(&cantrip, id).await?;
+        Ok(Entity::new(self.clone(), cantrip, id, seed, context, kept))
+    }
+
+    /// What an entity keeps between two casts, as its loom tells it.
+    pub(crate) async fn kept(&self, cantrip: &Cantrip, id: EntityId) -> Result<Kept, Unable> {
+        let made = self.loom().entity(id).await?;
+        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
+        Ok(Kept { past, environs: Environs::default() })
     }
 }
 
 enum Resumed {
     Goes(Box<Episode>),
-    Over(Box<Outcome>),
+    Over(Box<Outcome>, Box<Wards>),
 }
 
 fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
@@ -256,130 +272,10 @@ fn branched(made: &EntityView) -> Option<TurnId> {
     }
 }
 
-/// The labels that these turns touched: of every gate that was entered.
-fn touched(circle: &Circle, turns: &[Turn]) -> Labels {
-    let records = turns.iter().flat_map(|turn| &turn.gate_calls);
-    records.fold(Labels::none(), |labels, record| match circle.gate(&record.gate) {
-        Some(gate) => labels.with(&gate.promises().labels),
-        None => labels,
-    })
-}
-
-/// The records of a run, by the entity they speak of.
-fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
-    let mut logs: HashMap<EntityId, Log> = HashMap::new();
-    let mut casts: HashMap<CastId, EntityId> = HashMap::new();
-    let mut turns: HashMap<TurnId, EntityId> = HashMap::new();
-    let mut folds: HashMap<FoldId, EntityId> = HashMap::new();
-    let mut last: HashMap<EntityId, (Timestamp, Epoch, bool)> = HashMap::new();
-    for record in records {
-        let event = record.event()?;
-        let of_turn = |turn: &TurnId| turns.get(turn).copied();
-        let of_call = |caller: Caller| match caller {
-            Caller::Turn(turn) => turns.get(&turn).copied(),
-            Caller::Fold(fold) => folds.get(&fold).copied(),
-        };
-        let entity = match &event {
-            Event::Root(_) | Event::Failed(_) => None,
-            Event::Entity(entity) => Some(entity.entity_id),
-            Event::Cast(cast) => Some(cast.entity_id),
-            Event::Attempt(attempt) => casts.get(&attempt.cast_id).copied(),
-            Event::Opened(opened) => casts.get(&opened.cast_id).copied(),
-            Event::Started(started) => of_call(started.call_id.caller()),
-            Event::Settled(settled) => of_call(settled.call_id.caller()),
-            Event::Turn(closed) => of_turn(&closed.turn_id),
-            Event::Fold(fold) => Some(fold.entity_id),
-            Event::Parked(parked) => casts.get(&parked.cast_id).copied(),
-            Event::End(end) => casts.get(&end.cast_id).copied(),
-            Event::Reward(reward) => of_turn(&reward.turn_id),
-            Event::Other { payload, .. } => {
-                let cast = payload.get("cast_id").and_then(Value::as_str).and_then(|cast| cast.parse().ok());
-                cast.and_then(|cast: CastId| casts.get(&cast).copied())
-            }
-        };
-        // A decision is written by whoever decides, and names only the approval.
-        let everyone = matches!(&event, Event::Other { kind, .. } if kind == "approval.decided");
-        if everyone {
-            for log in logs.values_mut() {
-                log.events.push((record.at, event.clone()));
-            }
-            continue;
-        }
-        let Some(entity) = entity else { continue };
-        let log = logs.entry(entity).or_default();
-        if let Some((at, epoch, waits)) = last.get(&entity)
-            && *epoch == record.epoch
-            && !waits
-        {
-            let gap = record.at.unix_millis().saturating_sub(at.unix_millis());
-            log.worked += Duration::from_millis(u64::try_from(gap).unwrap_or(0));
-        }
-        let waits = matches!(&event, Event::Parked(_));
-        last.insert(entity, (record.at, record.epoch, waits));
-        match &event {
-            Event::Entity(made) => log.entity = Some(made.clone()),
-            Event::Cast(cast) => {
-                casts.insert(cast.cast_id, entity);
-                log.cast = Some(cast.clone());
-            }
-            Event::Attempt(attempt) => {
-                match attempt.call_id.caller() {
-                    Caller::Turn(turn) => turns.insert(turn, entity),
-                    Caller::Fold(fold) => folds.insert(fold, entity),
-                };
-            }
-            Event::Opened(opened) => {
-                turns.insert(opened.turn_id, entity);
-            }
-            Event::Turn(closed) => match &closed.closing {
-                Closing::Sealed { next, .. } => {
-                    turns.insert(*next, entity);
-                }
-                Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {}
-            },
-            Event::Root(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => {}
-        }
-        log.events.push((record.at, event));
-    }
-    Ok(logs)
-}
-
-/// The bodies that a machine reads of a record.
-fn named(event: &Event) -> Vec<BodyRef> {
-    match event {
-        Event::Cast(cast) => match &cast.intent {
-            Intent::New(held) => held.reference().into_iter().collect(),
-            Intent::Of(_) => Vec::new(),
-        },
-        Event::Opened(opened) => opened.utterance.reference().into_iter().collect(),
-        Event::Started(started) => {
-            started.asked.as_ref().and_then(|asked| asked.args.reference()).into_iter().collect()
-        }
-        Event::Settled(settled) => {
-            let asked = settled.asked.as_ref().and_then(|asked| asked.args.reference());
-            let data = settled.data.as_ref().and_then(|data| data.reference());
-            settled.result.reference().into_iter().chain(asked).chain(data).collect()
-        }
-        Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
-        Event::Fold(fold) => fold.text.reference().into_iter().collect(),
-        Event::End(end) => match &end.ending {
-            cantrip_loom::Ending::Terminated { result, .. } => result.reference().into_iter().collect(),
-            cantrip_loom::Ending::Truncated { .. } => Vec::new(),
-        },
-        Event::Root(_)
-        | Event::Entity(_)
-        | Event::Attempt(_)
-        | Event::Parked(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => Vec::new(),
+/// The circle under the wards that a cast had: its own may have been narrower than its cantrip's.
+pub(crate) fn under_wards_of(cantrip: &Cantrip, cast: &Cast, run: RunId) -> Result<Circle, Error> {
+    match Wards::parse(&cast.wards) {
+        Ok(wards) => Ok(cantrip.circle().warded(&wards)),
+        Err(_) => Err(Error::Incoherent { run, kind: "cast".to_owned(), fault: "its wards cannot be read" }),
     }
 }

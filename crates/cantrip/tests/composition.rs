@@ -252,3 +252,27 @@ async fn a_context_is_read_through_a_gate_and_never_in_a_request() {
     assert!(child.messages.iter().all(|message| format!("{message:?}").len() < 1_000));
     assert!(woven(&runtime, cantrip.loom_id()).await.contains("\"value\":\"xxx\""));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_context_of_ten_megabytes_is_in_no_request_and_stored_once() {
+    let runtime = memory();
+    let context = json!({"rows": "x".repeat(10 << 20), "title": "many rows"});
+    let crystal = support::Acting(|request: &cantrip_crystal::Request| {
+        let said = support::said_before(request);
+        match (support::intent_of(request).as_str(), said) {
+            ("go", 0) => call("context", json!({"pointer": "/title"})),
+            ("go", 1) => call("context", json!({"pointer": "/rows", "offset": 10, "limit": 5})),
+            ("go", _) => done("read"),
+            (other, _) => panic!("{other}"),
+        }
+    });
+    let cantrip = Cantrip::builder().crystal(crystal).gate(builtin::done()).ward("max_turns", 5).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go").context(context)).await;
+    assert_eq!(cast.answer(), Some(&json!("read")), "{:?}", cast.reply());
+    let found = woven(&runtime, cantrip.loom_id()).await;
+    assert!(found.contains("many rows") && found.contains("\"xxxxx\"") && found.len() < 2_000, "{}", found.len());
+    let records: Vec<cantrip_loom::Record> =
+        futures_util::TryStreamExt::try_collect(cantrip_loom::Journal::scan(runtime.loom())).await.unwrap();
+    let bytes: usize = records.iter().map(|record| record.payload.len()).sum();
+    assert!(bytes < 20_000, "the records name it, and repeat none of it: {bytes}");
+}

@@ -4,9 +4,14 @@
 
 mod support;
 
-use cantrip::{Casting, Forking};
+use std::sync::Arc;
+
+use cantrip::{Cantrip, Casting, Continuing, Forking};
+use cantrip_circle::MediumKind;
+use cantrip_circle::gate::builtin;
+use cantrip_circle::javascript::{Javascript, Options};
 use cantrip_crystal::{Response, Scripted};
-use cantrip_loom::{Journal, Loom, Message, Page, Seq};
+use cantrip_loom::{Journal, Loom, Message, Page, Seq, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::TryStreamExt;
@@ -89,12 +94,12 @@ async fn a_run_that_was_cut_off_goes_on_under_its_own_intent() {
     let cast = runtime.cast(&cantrip, Casting::on("go")).await;
     assert_code(cast.reply(), codes::CRYSTAL_REJECTED);
     let run = cast.run.unwrap();
-    let more = runtime.continue_run(&cantrip, run).await;
+    let more = runtime.continue_run(&cantrip, run, Continuing::new()).await;
     assert_eq!(more.answer(), Some(&json!("in the end")), "{:?}", more.reply());
     assert_eq!(more.entity, cast.entity);
     assert_eq!(messages(&crystal, 2), messages(&crystal, 1), "no second intent");
-    assert_code(runtime.continue_run(&cantrip, run).await.reply(), codes::WRONG_STATE);
-    assert_code(runtime.continue_run(&cantrip, more.run.unwrap()).await.reply(), codes::WRONG_STATE);
+    assert_code(runtime.continue_run(&cantrip, run, Continuing::new()).await.reply(), codes::WRONG_STATE);
+    assert_code(runtime.continue_run(&cantrip, more.run.unwrap(), Continuing::new()).await.reply(), codes::WRONG_STATE);
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,4 +180,143 @@ async fn for_every_turn_the_forks_first_list_is_that_of_the_turns_before_and_the
         let leaf = fork.outcome.unwrap().leaf.unwrap();
         assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     }
+}
+
+/// A cantrip in code that is cut off, and what it says when it may go on.
+fn cut_off(responses: Vec<Response>, wards: serde_json::Value) -> (Cantrip, Scripted) {
+    let crystal = script(responses);
+    let cantrip = Cantrip::builder()
+        .crystal(crystal.clone())
+        .medium(MediumKind::Javascript)
+        .served_by(Arc::new(Javascript::start(Options::default()).unwrap()))
+        .gate(builtin::done())
+        .gate(slow("slow", &Overlap::default()))
+        .wards(&wards)
+        .build()
+        .unwrap();
+    (cantrip, crystal)
+}
+
+#[tokio::test]
+async fn a_run_cut_off_for_any_reason_goes_on_in_place_with_its_variables() {
+    let first = || Response::code("var x = 41");
+    let last = || Response::code("done(x + 1)");
+    for (reason, responses, wards) in [
+        (TruncationReason::MaxTurns, vec![first(), last()], json!({"max_turns": 1})),
+        (TruncationReason::Timeout, vec![first(), Response::code("slow(60000)"), last()], json!({"timeout": "500ms"})),
+        (TruncationReason::CrystalError, vec![first(), Response::error(400, "no"), last()], json!({"max_turns": 5})),
+    ] {
+        for (store, _folder) in support::stores() {
+            let runtime = support::house_of(store, 1);
+            let (cantrip, crystal) = cut_off(responses.clone(), wards.clone());
+            let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+            assert_eq!(cast.reason(), Some(reason), "{:?}", cast.reply());
+            let before = messages(&crystal, crystal.inputs().len() - 1);
+            let more = runtime.continue_run(&cantrip, cast.run.unwrap(), Continuing::new()).await;
+            assert_eq!(more.answer(), Some(&json!(42)), "{reason:?}: {:?}", more.reply());
+            assert_eq!((more.entity, more.run == cast.run), (cast.entity, false));
+            let after = messages(&crystal, crystal.inputs().len() - 1);
+            assert_eq!(after[..before.len()], before[..], "the list goes on where it was");
+            let told =
+                after.iter().filter(|message| matches!(message, Message::User { content } if content.text() == "go"));
+            assert_eq!(told.count(), 1, "the intent is not said again");
+            let leaf = more.outcome.unwrap().leaf.unwrap();
+            assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+
+            // A fork of the truncated thread goes on under its intent as well; of a terminated one it needs its own.
+            let cut = cast.outcome.unwrap().leaf.unwrap();
+            let forked = cantrip.with_crystal(script([Response::code("done(x)")])).unwrap();
+            let fork = runtime.fork(&forked, cut, Forking::new()).await;
+            assert_eq!(fork.answer(), Some(&json!(41)), "{reason:?}: {:?}", fork.reply());
+            let over = runtime.fork(&forked, leaf, Forking::new()).await;
+            assert_code(over.reply(), codes::CONTRACT_INVALID);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_without_a_turn_goes_on_from_its_intent() {
+    let runtime = memory();
+    let crystal = script([Response::error(400, "no"), done("after all")]);
+    let cantrip = talking(&crystal).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.outcome.as_ref().unwrap().leaf, None);
+    let more = runtime.continue_run(&cantrip, cast.run.unwrap(), Continuing::new()).await;
+    assert_eq!(more.answer(), Some(&json!("after all")), "{:?}", more.reply());
+    assert_eq!(messages(&crystal, 1), messages(&crystal, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_when_going_on_narrows_the_wards_and_widens_nothing() {
+    let echo = |n: u64| call("echo", json!({ "text": n }));
+    for (turns, made) in [(1, 1), (2, 2), (50, 3)] {
+        let runtime = memory();
+        let crystal = script((0..9).map(echo));
+        let cantrip = talking(&crystal).ward("max_turns", 3).build().unwrap();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        let more = runtime.continue_run(&cantrip, cast.run.unwrap(), Continuing::new().max_turns(turns)).await;
+        assert_code(more.reply(), codes::WARD_REACHED);
+        assert_eq!(more.reply().data()["limit"], made.to_string());
+        assert_eq!(more.outcome.as_ref().unwrap().utterances, made);
+        let casts = runtime.loom().casts(more.entity.unwrap()).await.unwrap();
+        assert_eq!(casts[1].cast.wards["max_turns"], made);
+        // Who reads the run back, or goes on with it, has the same wards.
+        let again = runtime.resume(&cantrip, more.run.unwrap()).await;
+        assert_eq!(again.reply().data()["limit"], made.to_string());
+        let leaf = more.outcome.unwrap().leaf.unwrap();
+        assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continued_run_that_dies_is_resumed_under_its_own_wards() {
+    let memory = cantrip_loom::AnyLoom::new(cantrip_loom::Memory::new());
+    let cantrip = || {
+        let crystal = support::Acting(|request: &cantrip_crystal::Request| {
+            call("echo", json!({"text": support::said_before(request)}))
+        });
+        talking(&script([])).crystal(crystal).ward("max_turns", 5).build().unwrap()
+    };
+    let cast = support::house_of(memory.clone(), 1).cast(&cantrip(), Casting::on("go")).await;
+    let dying = support::house_of(cantrip_loom::AnyLoom::new(Dying::after(memory.clone(), 3)), 2);
+    let died = dying.continue_run(&cantrip(), cast.run.unwrap(), Continuing::new().max_turns(3)).await;
+    assert_code(died.reply(), codes::STORE_UNAVAILABLE);
+    let resumed = support::house_of(memory, 3).resume(&cantrip(), died.run.unwrap()).await;
+    assert_eq!(resumed.outcome.unwrap().utterances, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_nobody_could_keep_is_refused_before_anything_goes_on() {
+    let runtime = memory();
+    let priced =
+        |price| talking(&script((0..9).map(|n| call("echo", json!({ "text": n }))))).price(price).ward("max_turns", 1);
+    let budget: cantrip_canon::Money = "0.10 USD".parse().unwrap();
+    let unknown = priced(cantrip::recipe::Price::Unknown).build().unwrap();
+    let cast = runtime.cast(&unknown, Casting::on("go")).await;
+    let refused = runtime.continue_run(&unknown, cast.run.unwrap(), Continuing::new().budget(budget)).await;
+    assert_code(refused.reply(), codes::CONTRACT_INVALID);
+    assert_eq!(runtime.loom().casts(cast.entity.unwrap()).await.unwrap().len(), 1);
+
+    let free = priced(cantrip::recipe::Price::Free).build().unwrap();
+    let cast = runtime.cast(&free, Casting::on("go")).await;
+    let more = runtime.continue_run(&free, cast.run.unwrap(), Continuing::new().budget(budget)).await;
+    assert_eq!(more.reason(), Some(TruncationReason::MaxTurns), "{:?}", more.reply());
+    let casts = runtime.loom().casts(cast.entity.unwrap()).await.unwrap();
+    assert_eq!(casts[1].cast.budget, Some(budget));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_whose_run_waits_is_busy_and_goes_on_when_that_run_has_ended() {
+    let runtime = memory();
+    let retry = cantrip_crystal::Retry { max_retries: 0, ..cantrip_crystal::Retry::default() };
+    let crystal = script([Response::error(503, "down"), done("one"), done("two")]);
+    let cantrip = talking(&crystal).retry(retry).build().unwrap();
+    let entity = runtime.summon(&cantrip, None).await.unwrap();
+    let parked = entity.send("first").await;
+    assert_eq!(parked.reply().data()["state"], "waiting");
+    assert_code(entity.send("second").await.reply(), codes::BUSY);
+    assert_eq!(runtime.resume(&cantrip, parked.run.unwrap()).await.answer(), Some(&json!("one")));
+    let second = entity.send("second").await;
+    assert_eq!(second.answer(), Some(&json!("two")), "{:?}", second.reply());
+    assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 done=\"one\" terminated\nA2 <A1 done=\"two\" terminated");
 }

@@ -15,7 +15,7 @@ use cantrip::{Cantrip, Casting};
 use cantrip_canon::{EntityId, Entropy, SeededEntropy};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Answer as Said, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip_loom::{AnyLoom, Loom, Memory, Message, Page};
+use cantrip_loom::{AnyLoom, Jsonl, Loom, Memory, Message, Page};
 use serde_json::{Value, json};
 use support::{Count, Dying, counting, house_of, woven};
 
@@ -125,44 +125,77 @@ fn sorted(woven: &str) -> Vec<String> {
     lines
 }
 
+/// A store that outlives its process: the memory of the test, or a folder that is opened again.
+enum Lasting {
+    Memory(AnyLoom),
+    Folder(tempfile::TempDir),
+}
+
+impl Lasting {
+    fn new(disk: bool) -> Self {
+        if disk { Self::Folder(tempfile::tempdir().unwrap()) } else { Self::Memory(AnyLoom::new(Memory::new())) }
+    }
+
+    /// As a process finds it that has just been started.
+    fn open(&self) -> AnyLoom {
+        match self {
+            Self::Memory(memory) => memory.clone(),
+            Self::Folder(folder) => AnyLoom::new(Jsonl::open(folder.path()).unwrap()),
+        }
+    }
+}
+
+async fn killed_between_any_two_appends(seed: u64, disk: bool) {
+    let whole = Count::default();
+    let (spell, calls) = cantrip(seed, &whole);
+    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let runtime = house_of(AnyLoom::new(store.clone()), seed);
+    let cast = runtime.cast(&spell, Casting::on("root")).await;
+    assert_eq!(cast.answer(), Some(&json!("root")), "seed {seed}: {:?}", cast.reply());
+    assert_eq!(whole.get() as u64, calls, "seed {seed}");
+    let wanted = sorted(&woven(&runtime, spell.loom_id()).await);
+    let steps = store.taken();
+    for dies_after in 1..steps {
+        let count = Count::default();
+        let (spell, calls) = cantrip(seed, &count);
+        let lasting = Lasting::new(disk);
+        let died = {
+            let dying = house_of(AnyLoom::new(Dying::after(lasting.open(), dies_after)), seed);
+            dying.cast(&spell, Casting::on("root")).await
+        };
+        let place = format!("seed {seed}, dead after {dies_after} of {steps} steps");
+        assert!(died.outcome.is_none(), "{place}: {:?}", died.reply());
+        let before = count.get() as u64;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let heir = house_of(lasting.open(), seed + 1_000);
+        let cast = heir.resume(&spell, died.run.unwrap()).await;
+        let found = woven(&heir, spell.loom_id()).await;
+        assert_eq!(cast.answer(), Some(&json!("root")), "{place}: {:?}\n{found}", cast.reply());
+        assert!(count.get() as u64 <= calls, "{place}: a call was made twice\n{found}");
+        assert!(before <= count.get() as u64, "{place}");
+        if !found.contains("MCP-EXEC-E-005") {
+            assert_eq!(sorted(&found), wanted, "{place}");
+            assert_eq!(count.get() as u64, calls, "{place}");
+        }
+        let turns = heir.loom().turns(spell.loom_id(), Page::FIRST).await.unwrap().items;
+        let mut places: Vec<(EntityId, u64)> = turns.iter().map(|turn| (turn.entity_id, turn.sequence)).collect();
+        places.sort();
+        places.dedup();
+        assert_eq!(places.len(), turns.len(), "{place}: a turn was made twice\n{found}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_killed_between_any_two_appends_comes_to_the_same_end() {
     for seed in 0..12 {
-        let whole = Count::default();
-        let (spell, calls) = cantrip(seed, &whole);
-        let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
-        let runtime = house_of(AnyLoom::new(store.clone()), seed);
-        let cast = runtime.cast(&spell, Casting::on("root")).await;
-        assert_eq!(cast.answer(), Some(&json!("root")), "seed {seed}: {:?}", cast.reply());
-        assert_eq!(whole.get() as u64, calls, "seed {seed}");
-        let wanted = sorted(&woven(&runtime, spell.loom_id()).await);
-        let steps = store.taken();
-        for dies_after in 1..steps {
-            let count = Count::default();
-            let (spell, calls) = cantrip(seed, &count);
-            let memory = AnyLoom::new(Memory::new());
-            let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), seed);
-            let died = dying.cast(&spell, Casting::on("root")).await;
-            let place = format!("seed {seed}, dead after {dies_after} of {steps} steps");
-            assert!(died.outcome.is_none(), "{place}: {:?}", died.reply());
-            let before = count.get() as u64;
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            let heir = house_of(memory, seed + 1_000);
-            let cast = heir.resume(&spell, died.run.unwrap()).await;
-            let found = woven(&heir, spell.loom_id()).await;
-            assert_eq!(cast.answer(), Some(&json!("root")), "{place}: {:?}\n{found}", cast.reply());
-            assert!(count.get() as u64 <= calls, "{place}: a call was made twice\n{found}");
-            assert!(before <= count.get() as u64, "{place}");
-            if !found.contains("MCP-EXEC-E-005") {
-                assert_eq!(sorted(&found), wanted, "{place}");
-                assert_eq!(count.get() as u64, calls, "{place}");
-            }
-            let turns = heir.loom().turns(spell.loom_id(), Page::FIRST).await.unwrap().items;
-            let mut places: Vec<(EntityId, u64)> = turns.iter().map(|turn| (turn.entity_id, turn.sequence)).collect();
-            places.sort();
-            places.dedup();
-            assert_eq!(places.len(), turns.len(), "{place}: a turn was made twice\n{found}");
-        }
+        killed_between_any_two_appends(seed, false).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_holds_for_a_folder_that_another_process_opens_again() {
+    for seed in 0..3 {
+        killed_between_any_two_appends(seed, true).await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use cantrip::canon::RunId;
 use cantrip::loom::Loom;
-use cantrip::{Cancel, store_refusal};
+use cantrip::{Cancel, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 
@@ -71,7 +71,8 @@ impl RunCommand {
                 let reply = match self.what {
                     What::Resume(_) => viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await,
                     What::Continue(_) => {
-                        viewer.watch(&cancel, service.continue_run(&found.cantrip, run, &cancel)).await
+                        let continuing = Continuing::new().cancelled_by(&cancel);
+                        viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
                     }
                 };
                 ExitCode::from(finish(&viewer, present, shows, &store, reply))

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Ending, Loom, RunState, Turn};
 use cantrip::spell::Spell;
-use cantrip::{Cancel, Cantrip, CastReply, store_refusal};
+use cantrip::{Cancel, Cantrip, CastReply, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Ask, Branch, Service};
 use serde_json::json;
@@ -442,7 +442,8 @@ impl Summoned<'_> {
                     Ok(last) => last,
                     Err(refusal) => return self.refused(refusal).await,
                 };
-                self.viewer.watch(&cancel, service.continue_run(&cantrip, last, &cancel)).await
+                let continuing = Continuing::new().cancelled_by(&cancel);
+                self.viewer.watch(&cancel, service.continue_run(&cantrip, last, continuing)).await
             }
         };
         if reply.outcome.is_some() {

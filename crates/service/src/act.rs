@@ -1,9 +1,9 @@
 //! What changes something: casts, entities, rewards; and what nothing may change.
 
-use cantrip::canon::{EntityId, RunId, TurnId};
+use cantrip::canon::{ApprovalId, EntityId, RunId, TurnId};
 use cantrip::loom::{Actor, Answer, CantripId, Content, Draft, Journal, Loom, Reward, Step, StepId};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
-use cantrip::{Cancel, Cantrip, CastReply, Casting, Forking, ReplayReply, store_refusal};
+use cantrip::{Cancel, Cantrip, CastReply, Casting, Continuing, Deciding, Forking, ReplayReply, store_refusal};
 use serde_json::{Value, json};
 
 use crate::Service;
@@ -125,9 +125,19 @@ impl Service {
         self.runtime().resume_with(cantrip, run, cancel).await
     }
 
-    /// Goes on with a run that was cut off, under its own intent.
-    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
-        self.runtime().continue_with(cantrip, run, cancel).await
+    /// Goes on with a run that was cut off, under its own intent and what further limits are said.
+    pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: Continuing) -> CastReply {
+        self.runtime().continue_run(cantrip, run, continuing).await
+    }
+
+    /// Asks a run to end, whoever has it.
+    pub async fn cancel(&self, run: RunId, actor: &Actor) -> Guarded {
+        self.runtime().cancel(run, actor).await
+    }
+
+    /// Notes what a person decided about a call that waits. The run goes on when it is resumed.
+    pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: Deciding) -> Guarded {
+        self.runtime().decide(run, approval, deciding).await
     }
 
     /// Branches off behind a turn.

@@ -6,7 +6,7 @@ use cantrip::crystal::{Response, Script, Scripted};
 use cantrip::loom::export::{Format, Redaction};
 use cantrip::loom::{Actor, Loom, Page};
 use cantrip::reply::codes;
-use cantrip::{Cancel, Cantrip, Replayed, Runtime};
+use cantrip::{Cantrip, Continuing, Replayed, Runtime};
 use cantrip_reply::testing::assert_code;
 use cantrip_service::{Ask, Branch, Rewarding, Service};
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ async fn a_run_that_was_cut_off_is_forked_and_continued_and_its_thread_replays()
     let branch = Branch { intent: Some("another way".into()), ..Branch::default() };
     let forked = service.fork(&cantrip, leaf, branch).await;
     assert_eq!(forked.answer(), Some(&json!("forked")));
-    let continued = service.continue_run(&cantrip, cut.run.expect("a run"), &Cancel::new()).await;
+    let continued = service.continue_run(&cantrip, cut.run.expect("a run"), Continuing::new()).await;
     assert_eq!(continued.answer(), Some(&json!("continued")));
     let leaves = service.leaves(cantrip.loom_id(), Page::FIRST).await.reply;
     assert_eq!(leaves.value().expect("leaves")["items"].as_array().map(Vec::len), Some(2));

@@ -9,7 +9,7 @@ use cantrip_loom::{Ending, Intent, ReplyMark};
 use cantrip_reply::codes;
 use tokio::task::JoinSet;
 
-use super::seat::Position;
+use super::seat::{Person, Position};
 use super::{Environs, Rest, Seat, Stopped, Waiting};
 use crate::limits::BATCH_TOGETHER_MAX;
 use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, reply_of};
@@ -42,7 +42,7 @@ impl Seat {
             };
             match rest? {
                 Ok(child) => grown[index] = Some(child),
-                Err(waits) => waiting = Some(waits),
+                Err(waits) => waiting = Some(waits.and(waiting.take())),
             }
         }
         self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
@@ -56,6 +56,10 @@ impl Seat {
         let run = &self.run;
         let Newborn { entity, spawned_by, child, cantrip, cast } = newborn;
         let log = run.past.get(&entity);
+        let cantrip = match log.and_then(|log| log.entity.as_ref()) {
+            Some(made) => cantrip.in_mode(made.mode),
+            None => cantrip,
+        };
         let recorded = log.and_then(|log| log.cast.as_ref());
         let now = run.runtime.now();
         let cast = recorded.map(|cast| cast.cast_id).or(cast).unwrap_or_else(|| run.runtime.ids().next(now.wall));
@@ -88,10 +92,10 @@ impl Seat {
         let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
         let view = crate::list::View::new(cantrip.frame(capabilities).windowed(window));
-        let mut machine =
-            Machine::new(facts, Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched });
-        let left = elapsed_left(child.circle.wards().timeout, log.map_or(Duration::ZERO, |log| log.worked));
+        let past = Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched, images: Vec::new() };
+        let mut machine = Machine::new(facts, past);
         if let Some(log) = log {
+            machine.knows(run.kin());
             for (at, event) in &log.events {
                 machine.apply(event, *at, now.monotonic, &run.bodies)?;
             }
@@ -100,16 +104,17 @@ impl Seat {
             spawned_by: Some(spawned_by),
             parent_turn: Some(parent_turn),
             depth: self.depth + 1,
-            parent: Some(self.halting.clone()),
+            parent: Some((self.entity(), self.halting.clone())),
         };
         let seed = u64::from_str_radix(&Newborn::seed_of(entity), 16).unwrap_or(0);
-        Ok(Seat::new(Arc::clone(run), machine, Environs::default(), position, seed, child.context, left))
+        let worked = log.map_or(Duration::ZERO, |log| log.worked);
+        let person = Person { seed, context: child.context, worked };
+        let mut seat = Seat::new(Arc::clone(run), machine, Environs::default(), position, person);
+        if let Some(log) = log {
+            seat.retell(&log.events);
+        }
+        Ok(seat)
     }
-}
-
-/// What is left of a time limit.
-pub(crate) fn elapsed_left(limit: Option<Duration>, used: Duration) -> Option<Duration> {
-    limit.map(|limit| limit.saturating_sub(used))
 }
 
 type Growth = (usize, Result<Result<Grown, Waiting>, Stopped>);
@@ -122,6 +127,7 @@ fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = G
             Rest::Waiting(waiting) => Err(waiting),
             Rest::Ended => {
                 seat.machine.facts().cantrip.crystal().ended(seat.entity());
+                seat.run.tokens.leave(seat.entity());
                 Ok(grown(&seat))
             }
         });
@@ -144,5 +150,5 @@ fn grown(seat: &Seat) -> Grown {
         }
         None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),
     };
-    Grown { entity: facts.entity, reply, answer, touched: machine.touched().clone(), tokens: machine.tokens() }
+    Grown { entity: facts.entity, reply, answer, touched: machine.touched().clone() }
 }

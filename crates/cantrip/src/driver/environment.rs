@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cantrip_canon::{Hash, Timestamp, TurnId};
 use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, ProgramCall, Sandbox, Taken};
-use cantrip_circle::{Circle, Medium};
+use cantrip_circle::{Circle, Medium, fence};
 use cantrip_loom::{Body, Event, GateRecord, Output, Settlement, Turn};
 use cantrip_reply::Refusal;
 use serde_json::Value;
@@ -104,7 +104,17 @@ pub(crate) enum Rebuilt {
     Restored(Option<Box<dyn Sandbox>>),
     /// At this turn it asked for something else, or ended otherwise.
     Differs(Box<Difference>),
+    /// It took more processor time than it was given.
+    TooLong,
     Lost,
+}
+
+/// What turns do not say about the programs in them.
+pub(crate) struct Rebuilding {
+    /// When the last group was opened, if its last turn is sealed: a program without an end has no clock on record.
+    pub opened: Option<Timestamp>,
+    /// Processor time for all of them.
+    pub cpu_max: Duration,
 }
 
 /// Where a second run first differs.
@@ -139,15 +149,16 @@ pub(crate) async fn rebuild(
     isolation: Isolation,
     turns: &[Turn],
     base: Option<Base>,
+    rebuilding: Rebuilding,
 ) -> Result<Rebuilt, Refusal> {
     if let Some(Base { snapshot, turns: held }) = base
         && let Some(sandbox) = medium.restore(circle, isolation.clone(), snapshot).await
         && let Some(after) = turns.get(held..)
-        && let rebuilt @ Rebuilt::Restored(Some(_)) = replay(medium, circle, Some(sandbox), after).await
+        && let rebuilt @ Rebuilt::Restored(Some(_)) = replay(medium, circle, Some(sandbox), after, &rebuilding).await
     {
         return Ok(rebuilt);
     }
-    Ok(replay(medium, circle, medium.isolate(circle, isolation)?, turns).await)
+    Ok(replay(medium, circle, medium.isolate(circle, isolation)?, turns, &rebuilding).await)
 }
 
 async fn replay(
@@ -155,12 +166,22 @@ async fn replay(
     circle: &Circle,
     mut sandbox: Option<Box<dyn Sandbox>>,
     turns: &[Turn],
+    rebuilding: &Rebuilding,
 ) -> Rebuilt {
+    let Rebuilding { opened, cpu_max } = *rebuilding;
+    let mut used = Duration::ZERO;
     for group in groups(turns) {
         let Some(holder) = sandbox.take() else { return Rebuilt::Restored(None) };
-        match replay_group(medium, circle, holder, group).await {
-            Ok(next) => sandbox = Some(next),
+        match replay_group(medium, circle, holder, group, opened).await {
+            Ok((next, cpu)) => {
+                sandbox = Some(next);
+                used += cpu;
+            }
             Err(rebuilt) => return rebuilt,
+        }
+        // One program is bounded by its wards, so looking at the clock between them is enough.
+        if used > cpu_max {
+            return Rebuilt::TooLong;
         }
     }
     Rebuilt::Restored(sandbox)
@@ -171,12 +192,12 @@ async fn replay_group(
     circle: &Circle,
     mut sandbox: Box<dyn Sandbox>,
     group: &[Turn],
-) -> Result<Box<dyn Sandbox>, Rebuilt> {
-    let Some(said) = group.first().and_then(|turn| turn.utterance.as_ref()) else { return Ok(sandbox) };
+    opened: Option<Timestamp>,
+) -> Result<(Box<dyn Sandbox>, Duration), Rebuilt> {
     let sequence = group.first().map_or(0, |turn| turn.sequence);
-    for call in &said.calls {
-        let Taken::Program(source) = medium.take(circle, call) else { continue };
-        let of_call = |id: &Option<String>| id.as_deref() == Some(call.tool_call_id.as_str());
+    let mut used = Duration::ZERO;
+    for (tool_call_id, source) in programs(medium, circle, group) {
+        let of_call = |id: &Option<String>| *id == tool_call_id;
         let outputs: Vec<&Output> =
             group.iter().flat_map(|turn| &turn.outputs).filter(|output| of_call(&output.tool_call_id)).collect();
         if outputs.iter().any(|output| output.rolled_back) {
@@ -191,16 +212,48 @@ async fn replay_group(
         // A fork from a sealed turn has no end of its program: the sandbox stands where the last answer left it.
         let whole = !outputs.is_empty();
         let clock = outputs.first().and_then(|output| reading(output.clock_ms));
-        let clock = clock.or_else(|| group.first().map(|turn| turn.metadata.timestamp)).unwrap_or(Timestamp::EPOCH);
+        let closed = || group.first().map(|turn| turn.metadata.timestamp);
+        let clock = clock
+            .or_else(|| opened.map(|opened| opened.max(settled_before(group, &tool_call_id).unwrap_or(opened))))
+            .or_else(closed)
+            .unwrap_or(Timestamp::EPOCH);
         let program = Program { name: program_name(sequence, medium.kind()), source, now: clock };
         let next = sandbox.start(program).await.map_err(|_| Rebuilt::Lost)?;
-        let output;
-        (sandbox, output) = answers(next, &records, sequence, whole).await?;
+        let (rested, output, cpu) = answers(next, &records, sequence, whole).await?;
+        sandbox = rested;
+        used += cpu;
         if whole && let Some(differs) = differing(&outputs, &output, sequence) {
             return Err(Rebuilt::Differs(Box::new(differs)));
         }
     }
-    Ok(sandbox)
+    Ok((sandbox, used))
+}
+
+/// The last reading of the clock before the program of this call, which is the last of its group.
+fn settled_before(group: &[Turn], program: &Option<String>) -> Option<Timestamp> {
+    let records = group.iter().flat_map(|turn| &turn.gate_calls).filter(|record| record.tool_call_id != *program);
+    let readings = records.filter_map(|record| match &record.settlement {
+        Settlement::Settled(settled) => reading(settled.clock_ms),
+        Settlement::Delegated => None,
+    });
+    readings.max()
+}
+
+/// The programs of an utterance, each with the call that brought it; one that stood in the text has none. Which way they
+/// came is told by the records: a fork may be of another mode than what it branched off from.
+fn programs(medium: &dyn Medium, circle: &Circle, group: &[Turn]) -> Vec<(Option<String>, String)> {
+    let Some(said) = group.first().and_then(|turn| turn.utterance.as_ref()) else { return Vec::new() };
+    let outputs = group.iter().flat_map(|turn| &turn.outputs).map(|output| &output.tool_call_id);
+    let records = group.iter().flat_map(|turn| &turn.gate_calls).map(|record| &record.tool_call_id);
+    if said.calls.is_empty() && outputs.chain(records).any(Option::is_none) {
+        let program = said.content.as_deref().and_then(|content| fence::program(circle.medium(), content));
+        return program.map(|source| (None, source)).into_iter().collect();
+    }
+    let calls = said.calls.iter().filter_map(|call| match medium.take(circle, call) {
+        Taken::Program(source) => Some((Some(call.tool_call_id.clone()), source)),
+        Taken::Gate(_) | Taken::Refused(_) => None,
+    });
+    calls.collect()
 }
 
 async fn answers(
@@ -208,7 +261,7 @@ async fn answers(
     records: &[&GateRecord],
     sequence: u64,
     whole: bool,
-) -> Result<(Box<dyn Sandbox>, Output), Rebuilt> {
+) -> Result<(Box<dyn Sandbox>, Output, Duration), Rebuilt> {
     let mut records = records.iter();
     loop {
         match next {
@@ -218,7 +271,7 @@ async fn answers(
                     let recorded = Value::from(record.gate.as_str());
                     return Err(differs(sequence, Some(record.call_id.number()), "call", recorded, Value::Null));
                 }
-                return Ok((sandbox, finished.output));
+                return Ok((sandbox, finished.output, finished.cpu));
             }
             Next::Call(paused) => {
                 let found = paused.call().clone();
@@ -369,6 +422,3 @@ pub(crate) enum Step {
     Called(ProgramCall),
     Ran(Output),
 }
-
-/// Processor time that a rebuild may take.
-pub(crate) const REBUILD_TIME_MAX: Duration = Duration::from_millis(cantrip_circle::limits::REBUILD_CPU_MS);

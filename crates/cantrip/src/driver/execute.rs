@@ -1,8 +1,11 @@
 //! Calls that are carried out.
 
+use std::panic::AssertUnwindSafe;
+
 use cantrip_circle::gate::{Entered, Executed, Stop, refuse};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
 use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
+use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::Runtime;
@@ -77,8 +80,15 @@ impl Hands<'_> {
 
     async fn verified(&self, answer: &Value, mut stop: Stop) -> Result<Option<f64>, Refusal> {
         let Some(verifier) = self.verifier else { return Ok(None) };
+        let looking = AssertUnwindSafe(verifier.verify(answer)).catch_unwind();
         let verdict = tokio::select! { biased;
-            verdict = verifier.verify(answer) => verdict?,
+            verdict = looking => match verdict {
+                Ok(verdict) => verdict?,
+                Err(_) => {
+                    tracing::error!("a verifier panicked");
+                    return Err(codes::crash().into());
+                }
+            },
             halt = stop.stopped() => return Err(halt.refusal()),
         };
         match verdict {

@@ -74,11 +74,12 @@ impl Halting {
         }
     }
 
-    /// Passes on what ends this cast: its deadline, and the end of its parent; and its parent's rest. Never returns.
+    /// Passes on what ends this cast: a person, the end of its parent, its deadline; and its parent's rest. Never returns.
     pub(crate) async fn watch_over(
         self,
         deadline: Option<Instant>,
         parent: Option<Halting>,
+        cancelled: impl Future<Output = ()>,
     ) -> std::convert::Infallible {
         let due = async {
             match deadline {
@@ -100,6 +101,7 @@ impl Halting {
             pending::<std::convert::Infallible>().await
         };
         tokio::select! { biased;
+            () = cancelled => self.halt(TruncationReason::Cancelled),
             _ = ended => self.halt(TruncationReason::ParentTerminated),
             () = due => self.halt(TruncationReason::Timeout),
             never = rests => match never {},

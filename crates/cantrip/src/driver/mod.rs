@@ -4,18 +4,22 @@
 //! machine what came of it. It decides nothing, so what it loses in a crash is only what was under way. Children run in
 //! tasks that their parent joins; cancelling goes down the tree, answers come up.
 
+mod asking;
 mod children;
 mod environment;
 mod execute;
 mod halting;
+mod idle;
 mod run;
 mod runtime;
 mod seat;
+mod tokens;
 
-pub(crate) use children::elapsed_left;
 pub(crate) use environment::{Environs, Step, differing, groups};
 pub(crate) use halting::Halting;
+pub(crate) use idle::{Idle, Resting};
 pub use run::store_refusal;
 pub(crate) use run::{Loaded, Log, Run, Spoken, Stopped};
 pub use runtime::{MachineClock, MachineEntropy, Runtime};
-pub(crate) use seat::{Position, Rest, Seat, Waiting};
+pub(crate) use seat::{Person, Position, Rest, Seat, Waiting};
+pub(crate) use tokens::Tokens;

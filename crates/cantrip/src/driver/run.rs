@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, LoomId, RunId, Timestamp};
+use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
-    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening, Step,
-    StepId,
+    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening,
+    Record, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
-use super::Runtime;
+use super::{Halting, Runtime, Tokens};
+use crate::cancelling::is_asked_for;
+use crate::episode::Cancel;
 use crate::limits::{HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::Words;
 
@@ -99,10 +102,38 @@ pub fn store_refusal(error: &Error) -> Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub entity: Option<cantrip_loom::Entity>,
+    /// Who spawned it.
+    pub parent: Option<EntityId>,
     pub cast: Option<cantrip_loom::Cast>,
     pub events: Vec<(Timestamp, Event)>,
-    /// The time that someone worked on it: what passed between two owners, or while it waited, does not count.
+    /// The time that someone worked on its run since it was cast: what passed between two owners, or while the run
+    /// waited, does not count.
     pub worked: Duration,
+    /// What it has touched with all its children that ended, as far as the records go.
+    pub touched: Labels,
+}
+
+impl Log {
+    /// What its own requests have used, those that failed included.
+    fn used(&self) -> u64 {
+        let used = self.events.iter().map(|(_, event)| match event {
+            Event::Opened(opened) => opened.usage.total_tokens(),
+            Event::Settled(settled) => settled.usage.map_or(0, |usage| usage.total_tokens()),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => 0,
+        });
+        used.fold(0, u64::saturating_add)
+    }
 }
 
 /// One journal, one lease.
@@ -114,6 +145,8 @@ pub(crate) struct Run {
     steps: AtomicU64,
     roots: Mutex<HashSet<CantripId>>,
     pub places: Arc<Semaphore>,
+    pub tokens: Arc<Tokens>,
+    pub cancel: Cancel,
     /// Of a run that is gone on with.
     pub past: HashMap<EntityId, Log>,
     pub bodies: Loaded,
@@ -146,13 +179,14 @@ impl Run {
         id: RunId,
         opening: Opening,
         trace: Trace,
+        cancel: Cancel,
         events: Vec<Event>,
         bodies: Vec<Body>,
     ) -> Result<Self, Stopped> {
         let now = runtime.now().wall;
         let loom = opening.loom_id;
         let lease = Lease::first(id, runtime.owner().clone(), now.after(Duration::from_millis(LEASE_MS)));
-        let run = Self::with(runtime, id, loom, trace, lease.clone()).await?;
+        let run = Self::with(runtime, id, loom, trace, cancel, lease.clone()).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
         for event in events.into_iter().filter(|event| run.is_news(event)) {
@@ -172,6 +206,7 @@ impl Run {
         id: RunId,
         loom: LoomId,
         trace: Trace,
+        cancel: Cancel,
         lease: Lease,
     ) -> Result<Self, Stopped> {
         let known = match runtime.loom().roots(loom).await {
@@ -187,9 +222,29 @@ impl Run {
             steps: AtomicU64::new(0),
             roots: Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
+            tokens: Arc::default(),
+            cancel,
             past: HashMap::new(),
             bodies: Loaded::default(),
         })
+    }
+
+    /// Takes in what the journal says about a run that is gone on with.
+    pub(crate) fn remember(&mut self, past: HashMap<EntityId, Log>, bodies: Loaded) {
+        for (entity, log) in &past {
+            // A limit that cannot be read is the cantrip's own, which comes with the entity's seat.
+            let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
+            self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
+        }
+        for (entity, log) in &past {
+            self.tokens.charge(*entity, log.used());
+        }
+        (self.past, self.bodies) = (past, bodies);
+    }
+
+    /// What every entity of the run touched, as far as the records go.
+    pub(crate) fn kin(&self) -> HashMap<EntityId, Labels> {
+        self.past.iter().map(|(entity, log)| (*entity, log.touched.clone())).collect()
     }
 
     /// A cantrip enters a loom once.
@@ -241,8 +296,10 @@ impl Run {
         }
     }
 
-    /// Keeps the lease for as long as it is polled; returns when it is lost.
-    pub(crate) async fn heartbeat(&self) -> Stopped {
+    /// Keeps the lease for as long as it is polled, and looks whether someone elsewhere asked the run to end; returns when
+    /// the lease is lost.
+    pub(crate) async fn heartbeat(&self, halting: &Halting) -> Stopped {
+        let mut seen = Seq::START;
         loop {
             tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS)).await;
             let lease = locked(&self.lease).clone();
@@ -250,6 +307,12 @@ impl Run {
             match self.runtime.loom().renew(&lease, now, Duration::from_millis(LEASE_MS)).await {
                 Ok(renewed) => *locked(&self.lease) = renewed,
                 Err(error) => return error.into(),
+            }
+            // A store that cannot be read now is noticed by whoever writes to it next.
+            let news: Vec<Record> = self.runtime.loom().read(self.id, seen).try_collect().await.unwrap_or_default();
+            seen = news.last().map_or(seen, |record| record.seq);
+            if is_asked_for(&news) {
+                halting.halt(TruncationReason::Cancelled);
             }
         }
     }

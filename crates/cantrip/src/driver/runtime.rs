@@ -1,18 +1,22 @@
 //! What a cast needs from the house it is cast in.
 
+use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cantrip_canon::{Clock, Entropy, IdSource, Instant, Now, Redactor, Timestamp};
+use cantrip_canon::{Clock, Entropy, IdSource, Instant, Now, Redactor, RunId, Timestamp};
 use cantrip_circle::Medium;
+use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner, Turn};
 use cantrip_reply::Guard;
 
 use super::environment::Base;
+use super::{Halting, Idle};
 use crate::events::{Silent, Watcher};
+use crate::limits::IDLE_SANDBOXES_MAX;
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
 /// are the same house.
@@ -29,6 +33,10 @@ struct Inner {
     actor: Actor,
     watcher: Arc<dyn Watcher>,
     askable: bool,
+    idle: Arc<Idle>,
+    rebuild_cpu_max: Duration,
+    /// The runs that are under way here.
+    under_way: Arc<Mutex<HashMap<RunId, Halting>>>,
 }
 
 impl fmt::Debug for Runtime {
@@ -61,6 +69,9 @@ impl Runtime {
             actor: Actor::new("local").expect("a short name"),
             watcher: Arc::new(Silent),
             askable: false,
+            idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
+            rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
+            under_way: Arc::default(),
         }))
     }
 
@@ -86,6 +97,20 @@ impl Runtime {
     #[must_use]
     pub fn askable(&self, askable: bool) -> Self {
         self.changed(|inner| inner.askable = askable)
+    }
+
+    /// The same house, whose idle entities keep so many sandboxes between them: beyond that the one that has been idle
+    /// for longest gives its own up, and gets it back from the loom when it is sent something.
+    #[must_use]
+    pub fn keeping_sandboxes(&self, most: usize) -> Self {
+        self.changed(|inner| inner.idle = Arc::new(Idle::new(most)))
+    }
+
+    /// The same house, in which building a sandbox again from its loom may take so much processor time; what takes more
+    /// is given up, and its entity is told that its variables are gone.
+    #[must_use]
+    pub fn rebuilding_within(&self, cpu_max: Duration) -> Self {
+        self.changed(|inner| inner.rebuild_cpu_max = cpu_max)
     }
 
     fn changed(&self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -133,6 +158,19 @@ impl Runtime {
 
     pub(crate) fn watcher(&self) -> &dyn Watcher {
         &*self.0.watcher
+    }
+
+    pub(crate) fn idle(&self) -> &Idle {
+        &self.0.idle
+    }
+
+    pub(crate) fn rebuild_cpu_max(&self) -> Duration {
+        self.0.rebuild_cpu_max
+    }
+
+    /// What ends the runs that are under way here.
+    pub(crate) fn under_way(&self) -> MutexGuard<'_, HashMap<RunId, Halting>> {
+        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_askable(&self) -> bool {

@@ -3,26 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, TurnId};
+use cantrip_canon::{EntityId, Timestamp, TurnId};
 use cantrip_circle::medium::{Isolation, Lost};
-use cantrip_crystal::{
-    Caller, Choice, Crystal, Definition, Failure, ItemIds, NoBodies, Plan, Program, Request, Silence,
+use cantrip_crystal::{Crystal, Definition, ItemIds};
+use cantrip_loom::{
+    Body, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason, render,
 };
-use cantrip_loom::{Body, Error, Event, Fault, Loom, Output, Spawn, TruncationReason, render};
 use cantrip_stream::ChildOf;
+use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::environment::{Difference, Environs, REBUILD_TIME_MAX, Rebuilt, Scales, Step, rebuild};
+use super::environment::{Difference, Environs, Rebuilding, Rebuilt, Scales, Step, rebuild};
 use super::execute::Hands;
-use super::{Halting, Run, Spoken, Stopped};
+use super::tokens::{Hold, Ticket};
+use super::{Halting, Loaded, Run, Runtime, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Asked, Effect, Facts, Happened, Machine, Summary, Work, World};
+use crate::machine::{Effect, Happened, Machine, Work, World};
 
 /// Why an environment is lost though the loom could be told again.
-const LOST_MIDWAY: &str = "the programs of this turn cannot be run again";
+const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
 
 /// One entity at work.
 pub(crate) struct Seat {
@@ -34,23 +36,44 @@ pub(crate) struct Seat {
     pub depth: u64,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
-    deadline: Option<Instant>,
+    /// The time that was used before it sat down, and when it did.
+    worked: Duration,
+    began: Instant,
+    pub(super) deadline: Option<Instant>,
     parent: Option<Halting>,
-    definitions: Arc<[Definition]>,
-    items: Option<(TurnId, ItemIds)>,
-    stage: Stage,
+    pub(super) definitions: Arc<[Definition]>,
+    pub(super) items: Option<(TurnId, ItemIds)>,
+    pub(super) stage: Stage,
     pub(super) place: Option<OwnedSemaphorePermit>,
+    /// What is put aside for the request that leaves next, or its place among those who wait for that.
+    pub(super) hold: Option<Hold>,
+    pub(super) ticket: Option<Ticket>,
+    /// The images of the list, once it was asked for.
+    pub(super) images: Option<Arc<Loaded>>,
 }
 
 /// Why a seat stopped without an end.
 #[derive(Debug, Clone)]
 pub(crate) enum Waiting {
     Approval {
-        approval: String,
+        approvals: Vec<String>,
     },
     Crystal(Fault),
     /// Someone asked it to rest.
     Interrupted,
+}
+
+impl Waiting {
+    /// Both: everything that someone has to do something about.
+    pub(crate) fn and(self, other: Option<Self>) -> Self {
+        match (self, other) {
+            (Self::Approval { mut approvals }, Some(Self::Approval { approvals: more })) => {
+                approvals.extend(more);
+                Self::Approval { approvals }
+            }
+            (one @ (Self::Approval { .. } | Self::Crystal(_) | Self::Interrupted), _) => one,
+        }
+    }
 }
 
 /// How a seat came to rest.
@@ -62,7 +85,7 @@ pub(crate) enum Rest {
 
 /// Keeps of these records only what tells of things past, and says whether more was there. A commit may hold both what
 /// was done and what is about to be; a cast that rests writes the first part, as if the second had not come to pass.
-fn nothing_new(events: &mut Vec<(cantrip_canon::Timestamp, Event)>) -> bool {
+fn nothing_new(events: &mut Vec<(Timestamp, Event)>) -> bool {
     let new = events.iter().position(|(_, event)| matches!(event, Event::Attempt(_) | Event::Started(_)));
     match new {
         Some(at) => {
@@ -74,26 +97,29 @@ fn nothing_new(events: &mut Vec<(cantrip_canon::Timestamp, Event)>) -> bool {
 }
 
 /// Where an entity stands in its tree.
+#[derive(Default)]
 pub(crate) struct Position {
     pub spawned_by: Option<Spawn>,
     pub parent_turn: Option<TurnId>,
     pub depth: u64,
-    pub parent: Option<Halting>,
+    pub parent: Option<(EntityId, Halting)>,
+}
+
+/// What only this entity has, and what it has used of its time.
+pub(crate) struct Person {
+    pub seed: u64,
+    pub context: Option<Arc<Value>>,
+    pub worked: Duration,
 }
 
 impl Seat {
-    pub(crate) fn new(
-        run: Arc<Run>,
-        machine: Machine,
-        environs: Environs,
-        position: Position,
-        seed: u64,
-        context: Option<Arc<Value>>,
-        left: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(run: Arc<Run>, machine: Machine, environs: Environs, position: Position, person: Person) -> Self {
         let facts = Arc::clone(machine.facts());
         let Position { spawned_by, parent_turn, depth, parent } = position;
-        let halting = Halting::new(facts.circle.wards());
+        let Person { seed, context, worked } = person;
+        let wards = facts.circle.wards();
+        let halting = Halting::new(wards);
+        run.tokens.enter(facts.entity, parent.as_ref().map(|(entity, _)| *entity), wards.max_tokens);
         let shown = facts.medium.0.present(&facts.circle, facts.cantrip.mode());
         let tools = shown.tools.into_iter();
         let definitions = tools.map(|tool| Definition {
@@ -110,8 +136,10 @@ impl Seat {
             },
         };
         let (model, medium) = (facts.cantrip.crystal().name(), facts.circle.medium());
-        let stage = Stage::new(run.runtime.clone(), run.id, model, child, facts.intent.text(), medium);
-        let deadline = left.map(|left| Instant::now() + left);
+        let stage =
+            Stage::new(run.runtime.clone(), run.id, model, child, facts.intent.text(), (medium, facts.cantrip.mode()));
+        let began = Instant::now();
+        let deadline = wards.timeout.map(|limit| began + limit.saturating_sub(worked));
         Self {
             definitions: definitions.collect(),
             run,
@@ -122,20 +150,57 @@ impl Seat {
             depth,
             seed,
             context,
+            worked,
+            began,
             deadline,
-            parent,
+            parent: parent.map(|(_, halting)| halting),
             items: None,
             stage,
             place: None,
+            hold: None,
+            ticket: None,
+            images: None,
+        }
+    }
+
+    /// Shows again what is recorded of the group that is gone on with, for whoever watches from here on.
+    pub(crate) fn retell(&mut self, events: &[(Timestamp, Event)]) {
+        let open = self.machine.holder();
+        // The intent was shown with the first group of the cast.
+        if self.machine.utterances() > u64::from(open.is_some()) {
+            self.stage.has_begun();
+        }
+        let Some(holder) = open else { return };
+        let opens = |event: &Event| match event {
+            Event::Opened(opened) => opened.turn_id == holder,
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => false,
+        };
+        if let Some(from) = events.iter().position(|(_, event)| opens(event)) {
+            self.stage.retell(&events[from..], &self.run.bodies);
         }
     }
 
     /// Drives the machine until it rests. Its deadline and its parent's end are watched all the while.
     pub(crate) async fn drive(&mut self) -> Result<Rest, Stopped> {
-        let watched = self.halting.clone().watch_over(self.deadline, self.parent.clone());
+        let (cancel, entity) = (self.run.cancel.clone(), self.entity());
+        let cancelled = async move { cancel.cancelled(entity).await };
+        let watched = self.halting.clone().watch_over(self.deadline, self.parent.clone(), cancelled);
+        // What ends it is looked at first: a cast that is to end does not begin anything.
         tokio::select! { biased;
-            rest = self.work() => rest,
             never = watched => match never {},
+            rest = self.work() => rest,
         }
     }
 
@@ -154,8 +219,10 @@ impl Seat {
                     tracing::trace!(?calls, "authorized");
                     Happened::Authorized
                 }
-                // Where no money is kept everything is free.
-                Effect::Reserve(calls) => Happened::Reserved(calls.iter().map(|_| None).collect()),
+                Effect::Reserve(calls) => match self.reserve(&calls).await {
+                    Some(happened) => happened,
+                    None => return Ok(Rest::Waiting(Waiting::Interrupted)),
+                },
                 Effect::Append { mut events, bodies } => {
                     let rests = self.halting.is_paused() && nothing_new(&mut events);
                     self.append(events, bodies).await?;
@@ -164,7 +231,7 @@ impl Seat {
                     }
                     continue;
                 }
-                Effect::Ask(asked) => match self.ask(asked).await {
+                Effect::Ask(asked) => match self.ask(asked).await? {
                     Some(happened) => happened,
                     None => return Ok(Rest::Waiting(Waiting::Interrupted)),
                 },
@@ -213,7 +280,9 @@ impl Seat {
                     let ran = self.environs.cancel().await;
                     self.stepped(Some(ran))
                 }
-                Effect::WaitApproval { approval, .. } => return Ok(Rest::Waiting(Waiting::Approval { approval })),
+                Effect::WaitApproval { approval, .. } => {
+                    return Ok(Rest::Waiting(Waiting::Approval { approvals: vec![approval] }));
+                }
                 Effect::Park(fault) => return Ok(Rest::Waiting(Waiting::Crystal(fault))),
                 Effect::Finish => return Ok(Rest::Ended),
             };
@@ -229,110 +298,38 @@ impl Seat {
     }
 
     fn next(&mut self) -> Result<Effect, Error> {
-        let Self { run, machine, .. } = self;
-        let spoken = Spoken { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
-        machine.next(&World { now: run.runtime.now(), ids: run.runtime.ids(), words: &spoken })
+        self.told(Machine::next)
     }
 
     fn happened(&mut self, what: Happened) -> Result<(), Error> {
-        let Self { run, machine, .. } = self;
-        let spoken = Spoken { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
-        machine.happened(what, &World { now: run.runtime.now(), ids: run.runtime.ids(), words: &spoken })
+        self.told(|machine, world| machine.happened(what, world))
     }
 
-    async fn append(
-        &mut self,
-        events: Vec<(cantrip_canon::Timestamp, Event)>,
-        bodies: Vec<Body>,
-    ) -> Result<(), Stopped> {
-        let loaded = super::Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
+    /// How much of its time is used.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.worked + self.began.elapsed()
+    }
+
+    fn told<T>(&mut self, act: impl FnOnce(&mut Machine, &World<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let elapsed = self.elapsed();
+        let Self { run, machine, .. } = self;
+        let spoken = Spoken { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
+        let world = World {
+            now: run.runtime.now(),
+            ids: run.runtime.ids(),
+            words: &spoken,
+            tokens_left: run.tokens.left(machine.facts().entity),
+            elapsed,
+        };
+        act(machine, &world)
+    }
+
+    async fn append(&mut self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<(), Stopped> {
+        let loaded = Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
         let records = self.run.append(events.clone(), bodies.clone()).await?;
         self.environs.scales.add(records, &events, &bodies);
         self.stage.committed(&events, &loaded);
         Ok(())
-    }
-
-    /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
-    async fn ask(&mut self, asked: Asked) -> Option<Happened> {
-        let Asked { turn, call, tries, messages, output_tokens } = asked;
-        let facts = Arc::clone(self.machine.facts());
-        let cantrip = &facts.cantrip;
-        self.stage.asks(turn);
-        let items = match &self.items {
-            Some((of, items)) if *of == turn => items.clone(),
-            Some(_) | None => {
-                let items = ItemIds::of(&call);
-                self.items = Some((turn, items.clone()));
-                items
-            }
-        };
-        let request = Request {
-            messages,
-            definitions: Arc::clone(&self.definitions),
-            choice: cantrip.choice(),
-            program: self.program(&facts),
-            output_tokens_max: output_tokens,
-            sampling: cantrip.call().samples().clone(),
-            caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
-            utterances: self.machine.utterances(),
-            items,
-            bodies: Arc::new(NoBodies),
-        };
-        let heard = self.stage.sink(turn);
-        let answered = tokio::select! { biased;
-            answered = cantrip.crystal().ask(&request, &heard) => answered,
-            _ = self.halting.halted() => return Some(Happened::Interrupted),
-            () = self.halting.pausing() => return None,
-        };
-        Some(match answered {
-            Ok(answer) => {
-                self.stage.answered(&answer.call_items);
-                Happened::Answered(answer)
-            }
-            Err(failure) => self.failed(failure, tries),
-        })
-    }
-
-    /// What follows a failed attempt, with the deadline at hand.
-    fn failed(&self, failure: Failure, tries: u32) -> Happened {
-        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let now = self.run.runtime.now().wall;
-        let chance = self.run.runtime.ids().next_bits(now) as u64;
-        let plan: Plan = self.machine.facts().cantrip.retry().plan(&failure, tries, left, chance);
-        Happened::Failed(failure, plan)
-    }
-
-    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
-    async fn summarise(&mut self, summary: Summary) -> Option<Happened> {
-        let Summary { call, tries, messages, output_tokens } = summary;
-        let facts = Arc::clone(self.machine.facts());
-        let request = Request {
-            choice: Choice::None,
-            output_tokens_max: output_tokens,
-            utterances: self.machine.utterances(),
-            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
-        };
-        let answered = tokio::select! { biased;
-            answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
-            _ = self.halting.halted() => return Some(Happened::Interrupted),
-            () = self.halting.pausing() => return None,
-        };
-        Some(match answered {
-            Ok(answer) => Happened::Answered(answer),
-            Err(failure) => self.failed(failure, tries),
-        })
-    }
-
-    /// How the circle takes a program, for crystals that say one themselves.
-    fn program(&self, facts: &Facts) -> Program {
-        let medium = facts.circle.medium();
-        match (medium.is_code(), facts.cantrip.mode()) {
-            (false, _) => Program::None,
-            (true, cantrip_loom::Mode::Tool) => {
-                Program::Call { name: medium.as_str().to_owned(), argument: "code".to_owned() }
-            }
-            (true, cantrip_loom::Mode::Fenced) => Program::Fenced { language: medium.as_str().to_owned() },
-        }
     }
 
     async fn execute(&mut self, works: Vec<Work>) -> Vec<crate::machine::Worked> {
@@ -389,7 +386,8 @@ impl Seat {
         let isolation = || Isolation { seed: self.seed, context: self.context.as_deref().cloned() };
         let medium = &*facts.medium.0;
         let fresh = facts.environment == Some(cantrip_loom::Environment::Fresh);
-        let turns = match self.machine.own_leaf() {
+        let mut rebuilding = Rebuilding { opened: None, cpu_max: self.run.runtime.rebuild_cpu_max() };
+        let turns = match self.machine.base() {
             Some(leaf) => {
                 let thread = self.run.runtime.loom().thread(leaf).await?;
                 let own = render::own_turns(&thread);
@@ -397,6 +395,9 @@ impl Seat {
                 let holder = self.machine.holder();
                 let before = own.iter().take_while(|turn| Some(turn.id) != holder);
                 let mine = |turn: &&cantrip_loom::Turn| !fresh || turn.entity_id == facts.entity;
+                if thread.turns.last().is_some_and(cantrip_loom::Turn::sealed) {
+                    rebuilding.opened = opened_at(&self.run.runtime, &thread).await?;
+                }
                 before.filter(mine).cloned().collect()
             }
             None => Vec::new(),
@@ -405,22 +406,21 @@ impl Seat {
         let base = runtime.base(medium, &turns).await;
         let (weighs, held) = base.as_ref().map_or((0, 0), |base| (base.snapshot.len() as u64, base.turns));
         self.environs.scales = Scales::behind(weighs, turns.get(held..).unwrap_or_default());
-        let rebuilt = tokio::time::timeout(REBUILD_TIME_MAX, rebuild(medium, &facts.circle, isolation(), &turns, base));
-        let lost = match rebuilt.await {
-            Ok(Ok(Rebuilt::Restored(sandbox))) => {
+        let lost = match rebuild(medium, &facts.circle, isolation(), &turns, base, rebuilding).await {
+            Ok(Rebuilt::Restored(sandbox)) => {
                 self.environs.sandbox = sandbox;
                 return Ok(());
             }
-            Ok(Ok(Rebuilt::Differs(difference))) => {
+            Ok(Rebuilt::Differs(difference)) => {
                 let Difference { sequence, .. } = *difference;
-                format!("replay differs at turn {sequence}")
+                format!("[environment lost: replay differs at turn {sequence}]")
             }
-            Ok(Ok(Rebuilt::Lost)) => "the sandbox stopped".to_owned(),
-            Ok(Err(refusal)) => {
+            Ok(Rebuilt::TooLong) => "[environment lost: rebuild too long]".to_owned(),
+            Ok(Rebuilt::Lost) => "[environment lost: the sandbox stopped]".to_owned(),
+            Err(refusal) => {
                 tracing::warn!(code = %refusal.code(), "no sandbox could be made");
                 return Ok(());
             }
-            Err(_) => "rebuild too long".to_owned(),
         };
         self.environs.lost = Some(lost);
         self.environs.sandbox = medium.isolate(&facts.circle, isolation()).unwrap_or(None);
@@ -430,4 +430,19 @@ impl Seat {
     pub(crate) fn entity(&self) -> EntityId {
         self.machine.facts().entity
     }
+}
+
+/// When the utterance was recorded that the last turns of a thread belong to.
+async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestamp>, Stopped> {
+    let Some(holder) = thread.turns.iter().rev().find(|turn| turn.continuation_of.is_none()) else {
+        return Ok(None);
+    };
+    let Some(cast) = thread.casts.iter().find(|cast| cast.cast.cast_id == holder.cast_id) else { return Ok(None) };
+    let records: Vec<Record> = runtime.loom().read(cast.run_id, Seq::START).try_collect().await?;
+    for record in records.iter().filter(|record| record.kind == Kind::Opened) {
+        if matches!(record.event()?, Event::Opened(opened) if opened.turn_id == holder.id) {
+            return Ok(Some(record.at));
+        }
+    }
+    Ok(None)
 }

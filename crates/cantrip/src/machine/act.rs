@@ -5,13 +5,18 @@ use std::sync::Arc;
 use cantrip_circle::gate::Identity;
 use cantrip_circle::limits::TOGETHER_MAX;
 use cantrip_circle::medium::Taken;
-use cantrip_circle::{Asked as Asking, Decision, Delegation, Effect as Decided, Given, Labels, Permit, Standing};
+use cantrip_circle::{
+    ApprovalReason, Asked as Asking, Decision, Delegation, Effect as Decided, Given, Labels, Permit, Standing,
+};
 use cantrip_loom::{Asked, CallId, Closing, Error, Event, Held, Started, TurnClosed, Work as Working};
 use cantrip_reply::{Refusal, codes};
-use serde_json::{Map, Value, json};
+use cantrip_spend::ReservationId;
+use serde_json::{Map, Value};
 
+use super::approve::{APPROVAL_SECONDS, Decided as Verdict};
+use super::enter::{Entry, Way, is_silent};
 use super::group::Spelled;
-use super::{Decided as Verdict, Effect, Machine, Newborn, Spawning, Work, WorkKind, World};
+use super::{Effect, Machine, Newborn, Spawning, Work, WorkKind, World};
 
 /// One call on its way through the checks.
 #[derive(Debug, Clone)]
@@ -26,7 +31,7 @@ pub(super) struct Asks {
 }
 
 impl Asks {
-    fn args(&self) -> Value {
+    pub(super) fn args(&self) -> Value {
         match &self.given {
             Given::Tool(value) => value.clone(),
             Given::Code(Ok(arguments)) => Value::Object(arguments.clone()),
@@ -37,24 +42,26 @@ impl Asks {
 
 /// What the checks came to.
 pub(super) enum Examined {
-    /// It is answered without being carried out.
-    Refused(Refusal),
-    Enter(Permit),
-    Done(Value),
-    Delegate(Delegation),
+    Begins(Way),
     /// A person has to decide first.
-    Wait(Vec<Value>),
+    Wait(Vec<ApprovalReason>),
 }
 
 impl Machine {
     pub(super) fn act(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
         let facts = Arc::clone(&self.facts);
         let halted = self.halt;
+        if halted.is_some() {
+            // What was about to begin does not.
+            self.entering = None;
+        } else if self.entering.is_some() {
+            return self.entering(world);
+        }
         let group = self.group()?;
         if group.program.is_some() {
             return self.program(world);
         }
-        let over = group.cursor >= group.said.calls.len() || (group.done.is_some() && !facts.circle.medium().is_code());
+        let over = group.cursor >= group.length() || (group.done.is_some() && !facts.circle.medium().is_code());
         if let Some(reason) = halted {
             // What was started elsewhere and is cut off here must still be settled.
             return match group.first_stale() {
@@ -68,10 +75,13 @@ impl Machine {
         if over {
             return self.close(world);
         }
-        let call = group.said.calls[group.cursor].clone();
+        let Some(call) = group.said.calls.get(group.cursor).cloned() else {
+            let source = group.fenced.clone().unwrap_or_default();
+            return self.start_program(source, None).map(Some);
+        };
         match facts.medium.0.take(&facts.circle, &call) {
             Taken::Gate(_) => self.stretch(world),
-            Taken::Program(source) => self.start_program(source, call.tool_call_id).map(Some),
+            Taken::Program(source) => self.start_program(source, Some(call.tool_call_id)).map(Some),
             Taken::Refused(refusal) => {
                 let number = group.number;
                 if group.settled(number) {
@@ -107,46 +117,51 @@ impl Machine {
             group.number += 1;
         }
         let (said, first, from) = (Arc::clone(&group.said), group.number, group.cursor);
-        let mut works = Vec::new();
-        let (mut together, mut again) = (0, false);
+        let (mut entries, mut again) = (Vec::new(), Vec::new());
+        let mut together = 0;
         for (number, call) in (first..).zip(&said.calls[from..]) {
             if self.group()?.stale(number).is_some() {
+                if !entries.is_empty() || again.len() == TOGETHER_MAX {
+                    break;
+                }
                 if self.delegates(number)? {
-                    if works.is_empty() {
+                    if again.is_empty() {
                         return self.resumed(number, world).map(Some);
                     }
                     break;
                 }
-                if (works.is_empty() || again) && works.len() < TOGETHER_MAX {
-                    again = true;
-                    works.push(self.resumed_work(number)?);
-                    continue;
-                }
-                break;
+                again.push(self.resumed_work(number)?);
+                continue;
             }
-            if again || self.group()?.settled(number) {
+            if !again.is_empty() || self.group()?.settled(number) {
                 break;
             }
             let asks = self.asks(number, call);
             match self.examine(&asks, &touched) {
-                Examined::Refused(refusal) => works.push(self.refuse(&asks, refusal)?),
-                Examined::Enter(permit) if permit.gate().promises().is_read_only() => {
+                Examined::Begins(way @ Way::Refused(_)) => entries.push(Entry { asks, way }),
+                Examined::Begins(Way::Enter(permit)) if permit.gate().promises().is_read_only() => {
                     if together == TOGETHER_MAX {
                         break;
                     }
                     together += 1;
                     touched.take(&permit.gate().promises().labels);
-                    works.push(self.enter(&asks, permit, world)?);
+                    entries.push(Entry { asks, way: Way::Enter(permit) });
                 }
-                alone @ (Examined::Enter(_) | Examined::Done(_) | Examined::Delegate(_) | Examined::Wait(_)) => {
-                    if works.is_empty() {
-                        return self.alone(asks, alone, world).map(Some);
+                alone @ (Examined::Begins(_) | Examined::Wait(_)) => {
+                    if entries.is_empty() {
+                        return self.alone(asks, alone, world);
                     }
                     break;
                 }
             }
         }
-        Ok((!works.is_empty()).then_some(Effect::Execute(works)))
+        if !again.is_empty() {
+            return Ok(Some(Effect::Execute(again)));
+        }
+        if !entries.is_empty() {
+            self.clear(entries);
+        }
+        Ok(None)
     }
 
     fn asks(&self, number: u32, call: &cantrip_loom::GateCall) -> Asks {
@@ -160,12 +175,12 @@ impl Machine {
     }
 
     /// What is carried out by itself.
-    pub(super) fn alone(&mut self, asks: Asks, examined: Examined, world: &World<'_>) -> Result<Effect, Error> {
+    pub(super) fn alone(&mut self, asks: Asks, examined: Examined, world: &World<'_>) -> Result<Option<Effect>, Error> {
         match examined {
-            Examined::Refused(refusal) => self.refuse(&asks, refusal).map(|work| Effect::Execute(vec![work])),
-            Examined::Enter(permit) => self.enter(&asks, permit, world).map(|work| Effect::Execute(vec![work])),
-            Examined::Done(answer) => self.finish(&asks, answer, world).map(|work| Effect::Execute(vec![work])),
-            Examined::Delegate(delegation) => self.delegate(&asks, delegation, world),
+            Examined::Begins(way) => {
+                self.clear(vec![Entry { asks, way }]);
+                Ok(None)
+            }
             Examined::Wait(reasons) => self.request_approval(&asks, &reasons, world),
         }
     }
@@ -179,26 +194,26 @@ impl Machine {
         };
         let asked = Asking { gate: &asks.gate, given: asks.given.clone() };
         let effect = match self.facts.circle.decide(asked, &standing) {
-            Decision::Refused(refusal) => return Examined::Refused(refusal),
+            Decision::Refused(refusal) => return Examined::Begins(Way::Refused(refusal)),
             Decision::Allowed(effect) => effect,
             Decision::NeedsApproval { reasons, then } => match self.verdict_on(asks.number) {
                 Some(Verdict::Approved) => then,
                 Some(Verdict::Refused { actor, reason }) => {
-                    return Examined::Refused(codes::approval_refused(actor, then.gate(), reason).into());
+                    let refusal = codes::approval_refused(actor, then.gate(), reason).into();
+                    return Examined::Begins(Way::Refused(refusal));
                 }
-                None => return Examined::Wait(reasons.iter().map(|reason| json!(format!("{reason:?}"))).collect()),
+                Some(Verdict::Expired) => {
+                    let refusal = codes::no_decision(then.gate(), APPROVAL_SECONDS).into();
+                    return Examined::Begins(Way::Refused(refusal));
+                }
+                None => return Examined::Wait(reasons),
             },
         };
-        match effect {
-            Decided::Execute(permit) => Examined::Enter(permit),
-            Decided::Done { answer } => Examined::Done(answer),
-            Decided::Delegate(delegation) => Examined::Delegate(delegation),
-        }
-    }
-
-    fn verdict_on(&self, number: u32) -> Option<Verdict> {
-        let super::Phase::Acting(group) = &self.phase else { return None };
-        self.approvals.get(&group.call_id(number))?.decided.clone()
+        Examined::Begins(match effect {
+            Decided::Execute(permit) => Way::Enter(permit),
+            Decided::Done { answer } => Way::Done(answer),
+            Decided::Delegate(delegation) => Way::Delegate(delegation),
+        })
     }
 
     pub(super) fn work(
@@ -243,18 +258,23 @@ impl Machine {
         self.work(asks.number, &gate, asks.tool_call_id.clone(), WorkKind::Refuse(refusal))
     }
 
-    fn enter(&mut self, asks: &Asks, permit: Permit, world: &World<'_>) -> Result<Work, Error> {
+    pub(super) fn enter(
+        &mut self,
+        asks: &Asks,
+        permit: Permit,
+        reservation_id: Option<ReservationId>,
+        world: &World<'_>,
+    ) -> Result<Work, Error> {
         let gate = permit.gate().name().to_owned();
         let args = Value::Object(permit.arguments().clone());
         let mut key = None;
-        if permit.gate().promises().is_pure() {
+        if is_silent(&permit) {
             self.spell(asks, &gate, args)?;
         } else {
             let asked = self.asked_for(asks, &gate, args)?;
             let call_id = self.group()?.call_id(asks.number);
             key = Some(call_id.to_string());
-            let started =
-                Started { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id: None };
+            let started = Started { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id };
             self.draft(started, world)?;
         }
         let mut work = self.work(asks.number, &gate, asks.tool_call_id.clone(), WorkKind::Enter(permit))?;
@@ -263,7 +283,7 @@ impl Machine {
     }
 
     /// `done`: the answer is checked by the verifier, if there is one, and then ends the cast.
-    fn finish(&mut self, asks: &Asks, answer: Value, world: &World<'_>) -> Result<Work, Error> {
+    pub(super) fn finish(&mut self, asks: &Asks, answer: Value, world: &World<'_>) -> Result<Work, Error> {
         let args = Value::Object(Map::from_iter([("answer".to_owned(), answer.clone())]));
         let kind = if self.facts.cantrip.verifier().is_some() {
             let asked = self.asked_for(asks, "done", args)?;
@@ -280,10 +300,12 @@ impl Machine {
     }
 
     /// Step 11: the turn so far is closed, and the children are there, in one step.
-    fn delegate(&mut self, asks: &Asks, delegation: Delegation, world: &World<'_>) -> Result<Effect, Error> {
+    pub(super) fn delegate(&mut self, asks: &Asks, delegation: Delegation, world: &World<'_>) -> Result<Effect, Error> {
         let asked = self.asked_for(asks, &delegation.gate, Value::Object(delegation.arguments.clone()))?;
         let group = self.group()?;
         let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
+        // What programs before it gave belongs to the turn that they ran in.
+        let outputs = group.outputs.clone();
         let mut children = match self.newborns(call, &delegation) {
             Ok(children) => children,
             Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
@@ -294,7 +316,7 @@ impl Machine {
             turn_id: turn,
             closing: Closing::Sealed { call, next: world.ids.next(world.now.wall) },
             duration_ms: super::millis_up(world.now.monotonic.since(since)),
-            outputs: None,
+            outputs: if outputs.is_empty() { None } else { Some(self.held(outputs)?) },
             snapshot: None,
         };
         self.draft(sealed, world)?;
@@ -322,24 +344,6 @@ impl Machine {
             }
             None => Ok(born),
         }
-    }
-
-    fn request_approval(&mut self, asks: &Asks, reasons: &[Value], world: &World<'_>) -> Result<Effect, Error> {
-        let call = self.group()?.call_id(asks.number);
-        let approval = match self.approvals.get(&call) {
-            Some(asked) => asked.id.clone(),
-            None => {
-                let id: cantrip_canon::ApprovalId = world.ids.next(world.now.wall);
-                let payload = json!({
-                    "approval_id": id.to_string(), "call_id": call.to_string(), "cast_id": self.facts.cast.to_string(),
-                    "gate": asks.gate, "args": asks.args(), "reasons": reasons,
-                });
-                let Value::Object(payload) = payload else { unreachable!("an object was written") };
-                self.draft(Event::Other { kind: "approval.requested".to_owned(), payload }, world)?;
-                id.to_string()
-            }
-        };
-        Ok(Effect::WaitApproval { approval, call })
     }
 
     /// What becomes of a delegation that was started before: its children are gone on with.

@@ -10,7 +10,7 @@ use cantrip_loom::{
 use serde_json::Value;
 
 use super::group::{Call, CallState, Group};
-use super::{Approval, Asking, Decided, Failing, Machine, Phase, World};
+use super::{Asking, Failing, Machine, Phase, World};
 use crate::list::{Closed, Deed};
 
 impl Machine {
@@ -83,7 +83,7 @@ impl Machine {
                 Ok(())
             }
             Event::Other { kind, payload } => {
-                self.approval(kind, payload);
+                self.approval(kind, at, payload);
                 Ok(())
             }
             // Where it begins it was told before; what a child is, that a run waited or failed, and what someone thought
@@ -107,12 +107,12 @@ impl Machine {
         };
         let said = Arc::new(opened.utterance.load(bodies)?);
         self.usage = self.usage.plus(&opened.usage);
-        self.tokens = self.tokens.saturating_add(opened.usage.total_tokens());
         self.utterances += 1;
         if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
             self.last_said = Some(content.to_owned());
         }
-        let group = Group::new(opened.turn_id, opened.sequence, said, opened.usage, since, at);
+        let fenced = self.facts.fenced_in(&said);
+        let group = Group::new(opened.turn_id, opened.sequence, said, fenced, opened.usage, since, at);
         self.phase = Phase::Acting(Box::new(group));
         Ok(())
     }
@@ -166,13 +166,11 @@ impl Machine {
         if number == 0 || of_fold {
             if let Some(usage) = &settled.usage {
                 self.usage = self.usage.plus(usage);
-                self.tokens = self.tokens.saturating_add(usage.total_tokens());
             }
             return Ok(());
         }
         let result = settled.result.load(bodies)?;
         let known = self.group()?.calls.remove(&number);
-        let unstarted = known.is_none();
         let mut call = match known {
             Some(call) => call,
             None => self.asked(number, settled.asked.as_ref(), bodies)?,
@@ -197,8 +195,10 @@ impl Machine {
             settlement: Settlement::Settled(came_to.clone()),
         };
         let promises = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().clone());
-        if let (true, true, Some(promises)) = (unstarted, settled.reply.is_success(), &promises) {
-            self.touched.take(&promises.labels);
+        for child in &settled.children {
+            if let Some(labels) = self.kin.get(&child.entity_id) {
+                self.touched.take(labels);
+            }
         }
         let failed = u64::from(!settled.reply.is_success());
         Deed::add_all(&mut self.deeds, &[Deed { gate: call.gate.clone(), calls: 1, failed }]);
@@ -238,6 +238,8 @@ impl Machine {
             });
         }
         group.records.sort_by_key(|record| record.call_id.number());
+        group.outputs.clear();
+        group.count_programs(&outputs);
         let first = group.turn == group.holder;
         let said = Arc::clone(&group.said);
         let (records, sequence, usage) = (std::mem::take(&mut group.records), group.sequence, group.usage);
@@ -258,6 +260,10 @@ impl Machine {
         })?;
         self.parent = Some(closed.turn_id);
         self.leaf = Some(closed.turn_id);
+        match &closed.closing {
+            Closing::Sealed { .. } => {}
+            Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => self.base = Some(closed.turn_id),
+        }
         self.sequence = sequence;
         self.turns += 1;
         match &closed.closing {
@@ -266,7 +272,6 @@ impl Machine {
                 group.turn = *next;
                 group.sequence = sequence + 1;
                 group.since = now;
-                group.outputs.clear();
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
                 let mark = self.group()?.mark();
@@ -277,32 +282,6 @@ impl Machine {
         Ok(())
     }
 
-    /// What kinds without a type of their own say about a call.
-    fn approval(&mut self, kind: &str, payload: &serde_json::Map<String, Value>) {
-        let text = |key: &str| payload.get(key).and_then(Value::as_str);
-        let Some(id) = text("approval_id") else { return };
-        match kind {
-            "approval.requested" => {
-                if let Some(call) = text("call_id").and_then(|call| call.parse().ok()) {
-                    self.approvals.insert(call, Approval { id: id.to_owned(), decided: None });
-                }
-            }
-            "approval.decided" => {
-                let decided = match text("decision") {
-                    Some("approved") => Decided::Approved,
-                    Some(_) | None => Decided::Refused {
-                        actor: text("actor").unwrap_or("someone").to_owned(),
-                        reason: text("reason").unwrap_or("no reason was given").to_owned(),
-                    },
-                };
-                if let Some(asked) = self.approvals.values_mut().find(|asked| asked.id == id) {
-                    asked.decided = Some(decided);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// How the entity chose to stop in the open turn, if it did.
     pub(super) fn chosen(&mut self) -> Result<Option<(EndedBy, Value)>, Error> {
         let require_done = self.facts.cantrip.requires_done_tool();
@@ -310,7 +289,7 @@ impl Machine {
         if let Some(answer) = &group.done {
             return Ok(Some((EndedBy::Done, answer.clone())));
         }
-        let text_ends = group.said.calls.is_empty() && !require_done && group.outputs.is_empty();
+        let text_ends = group.length() == 0 && !require_done && group.outputs.is_empty();
         Ok(text_ends.then(|| (EndedBy::Text, Value::String(group.said.content.clone().unwrap_or_default()))))
     }
 }

@@ -13,7 +13,7 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_spend::ReservationId;
 use serde_json::Value;
 
-use super::{Asked, Effect, Failing, Machine, Phase, World};
+use super::{Asked, Effect, Failing, Machine, Phase, World, Worst};
 use crate::fold::Trigger;
 use crate::limits::OUTPUT_TOKENS_MIN;
 
@@ -34,6 +34,8 @@ pub(super) struct Asking {
     stage: Stage,
     pub since: Instant,
     output_tokens: u32,
+    /// The most that the request can come to, under a token limit.
+    worst_tokens: Option<u64>,
     reservation: Option<ReservationId>,
     /// A fold was made, or tried, because the crystal said that the list is too long.
     refolded: bool,
@@ -68,6 +70,7 @@ impl Asking {
             stage: Stage::Check,
             since,
             output_tokens: 0,
+            worst_tokens: None,
             reservation: None,
             refolded: false,
             refolding: false,
@@ -108,7 +111,8 @@ impl Machine {
             }
             Stage::Reserve => {
                 let call = CallId::request(self.turn_asked_for(world)?);
-                Ok(Some(Effect::Reserve(vec![(call, None)])))
+                let tokens = self.asking()?.worst_tokens;
+                Ok(Some(Effect::Reserve(vec![Worst { call, cost: None, tokens }])))
             }
             Stage::Record => self.record_attempt(world).map(Some),
             Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
@@ -127,7 +131,7 @@ impl Machine {
         if let Some(reason) = self.halt {
             return self.end_alone(reason, None, world);
         }
-        if let Some(reason) = self.spent() {
+        if let Some(reason) = self.spent(world) {
             return self.end_alone(reason, None, world);
         }
         match (self.asking()?.turn, self.asking()?.refolding) {
@@ -142,16 +146,20 @@ impl Machine {
         }
         let wanted = self.facts.cantrip.output_tokens();
         let mut cap = wanted;
-        if let Some(limit) = self.facts.circle.wards().max_tokens {
-            let left = limit.saturating_sub(self.tokens).saturating_sub(self.view.estimate());
+        let mut worst_tokens = None;
+        if let Some(left) = world.tokens_left {
+            let prompt = self.view.estimate();
+            let left = left.saturating_sub(prompt);
             if left < u64::from(wanted.min(OUTPUT_TOKENS_MIN)) {
                 return self.end_alone(TruncationReason::MaxTokens, None, world);
             }
             cap = cap.min(u32::try_from(left).unwrap_or(u32::MAX));
+            worst_tokens = Some(prompt.saturating_add(u64::from(cap)));
         }
         let now = world.now.monotonic;
         let asking = self.asking()?;
         asking.output_tokens = cap;
+        asking.worst_tokens = worst_tokens;
         asking.stage = Stage::Authorize;
         if asking.attempt == 0 || asking.since == Instant::default() {
             asking.since = now;
@@ -160,20 +168,31 @@ impl Machine {
     }
 
     pub(super) fn authorized(&mut self) -> Result<(), Error> {
-        if let Phase::Acting(_) = self.phase {
-            return Ok(());
+        match &mut self.phase {
+            Phase::Acting(_) => self.entry_authorized(),
+            Phase::Asking(asking) => {
+                asking.stage = Stage::Reserve;
+                Ok(())
+            }
+            Phase::Folding(_) | Phase::Ended => Err(self.incoherent("attempt", "nothing was asked for")),
         }
-        self.asking()?.stage = Stage::Reserve;
-        Ok(())
     }
 
-    pub(super) fn reserved(&mut self, reservations: &[Option<ReservationId>]) -> Result<(), Error> {
-        if let Phase::Acting(_) = self.phase {
-            return Ok(());
+    pub(super) fn reserved(&mut self, reservations: Vec<Option<ReservationId>>) -> Result<(), Error> {
+        match &mut self.phase {
+            Phase::Acting(_) => self.entry_reserved(reservations),
+            Phase::Asking(asking) => {
+                asking.reservation = reservations.into_iter().next().flatten();
+                asking.stage = Stage::Record;
+                Ok(())
+            }
+            Phase::Folding(_) | Phase::Ended => Err(self.incoherent("attempt", "nothing was asked for")),
         }
-        let asking = self.asking()?;
-        asking.reservation = reservations.first().cloned().flatten();
-        asking.stage = Stage::Record;
+    }
+
+    /// Others of the tree stood in the way of a request: it begins again before asking.
+    pub(super) fn measured_anew(&mut self) -> Result<(), Error> {
+        self.asking()?.stage = Stage::Check;
         Ok(())
     }
 
@@ -195,6 +214,7 @@ impl Machine {
         let (output_tokens, reservation_id) = (asking.output_tokens, asking.reservation.take());
         asking.tries += 1;
         let tries = asking.tries;
+        let before = attempt.saturating_sub(tries);
         let recorded = Attempt {
             call_id: call,
             cast_id,
@@ -206,7 +226,7 @@ impl Machine {
         self.draft(recorded, world)?;
         self.asking()?.stage = Stage::Flying;
         let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
-        Ok(Effect::Ask(Asked { turn, call, tries, messages, output_tokens }))
+        Ok(Effect::Ask(Asked { turn, call, tries, before, messages, output_tokens }))
     }
 
     pub(super) fn slept(&mut self) -> Result<(), Error> {
@@ -356,7 +376,7 @@ impl Machine {
             reason: ParkReason::CrystalUnavailable,
             turn_id,
             error: Some(error.clone()),
-            elapsed_ms: None,
+            elapsed_ms: Some(super::millis_up(world.elapsed)),
         };
         self.draft(parked, world)?;
         self.asking()?.stage = Stage::Parked;

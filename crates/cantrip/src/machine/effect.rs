@@ -22,6 +22,10 @@ pub(crate) struct World<'a> {
     pub now: Now,
     pub ids: &'a IdSource,
     pub words: &'a dyn Words,
+    /// What the tightest token limit of the entity and of everyone above it leaves, open holds not counted.
+    pub tokens_left: Option<u64>,
+    /// How much of the time of the cast is used.
+    pub elapsed: Duration,
 }
 
 impl fmt::Debug for World<'_> {
@@ -41,7 +45,7 @@ pub(crate) enum Effect {
     /// Policy is asked about these calls. Nothing has to be durable for it.
     Authorize(Vec<CallId>),
     /// The worst case of each is put aside.
-    Reserve(Vec<(CallId, Option<Money>)>),
+    Reserve(Vec<Worst>),
     /// These records, whole and in this order.
     Append {
         events: Vec<(Timestamp, Event)>,
@@ -73,6 +77,15 @@ pub(crate) enum Effect {
     Finish,
 }
 
+/// The most that a call can come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Worst {
+    pub call: CallId,
+    pub cost: Option<Money>,
+    /// Of a request under a token limit.
+    pub tokens: Option<u64>,
+}
+
 /// One attempt, recorded and ready to leave.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
@@ -80,6 +93,8 @@ pub(crate) struct Asked {
     pub call: CallId,
     /// Attempts since the turn was taken up, this one included.
     pub tries: u32,
+    /// Attempts that another owner made before.
+    pub before: u32,
     pub messages: Messages,
     pub output_tokens: u32,
 }
@@ -137,8 +152,6 @@ pub(crate) struct Grown {
     /// Its answer, or why there is none.
     pub answer: Result<Value, (TruncationReason, Option<Fault>)>,
     pub touched: Labels,
-    /// Of its whole subtree.
-    pub tokens: u64,
 }
 
 /// A program about to run.
@@ -154,6 +167,8 @@ pub(crate) struct Starting {
 pub(crate) enum Happened {
     Authorized,
     Reserved(Vec<Option<ReservationId>>),
+    /// Only others of the same tree stood in the way, and something moved: what is wanted is measured anew.
+    Waited,
     Answered(Answer),
     /// What follows was planned with the deadline at hand.
     Failed(Failure, Plan),

@@ -11,9 +11,9 @@ use crate::limits::SAID_BYTES_MAX;
 
 impl Machine {
     /// The limit that is used up, with the open group counted: the first in the order of the rules.
-    pub(super) fn spent(&self) -> Option<TruncationReason> {
+    pub(super) fn spent(&self, world: &World<'_>) -> Option<TruncationReason> {
         let wards = self.facts.circle.wards();
-        if wards.max_tokens.is_some_and(|limit| self.tokens >= limit) {
+        if world.tokens_left == Some(0) {
             return Some(TruncationReason::MaxTokens);
         }
         if self.circles().is_some() {
@@ -29,7 +29,9 @@ impl Machine {
             super::Phase::Acting(group) => Some(group.mark()),
             super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => None,
         };
-        let marks: Vec<_> = self.marks.iter().cloned().chain(open).collect();
+        let longest = loops.repeats.max(loops.cycles.saturating_mul(2));
+        let tail = self.marks.len().saturating_sub(usize::try_from(longest).unwrap_or(usize::MAX));
+        let marks: Vec<_> = self.marks[tail..].iter().copied().chain(open).collect();
         let last = |count: u64| {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             marks.len().checked_sub(count).map(|from| &marks[from..])
@@ -49,7 +51,7 @@ impl Machine {
     /// Closes the open turn, and the cast if it is over.
     pub(super) fn close(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
         let chosen = self.chosen()?;
-        let reason = self.halt.or_else(|| self.spent());
+        let reason = self.halt.or_else(|| self.spent(world));
         let error = match reason {
             Some(TruncationReason::LoopDetected) => {
                 self.circles().map(|(pattern, count)| world.words.fault(codes::loop_detected(pattern, count).into()))

@@ -14,7 +14,7 @@ use cantrip_spend::ReservationId;
 use serde_json::Value;
 
 use super::ask::Asking;
-use super::{Effect, Machine, Phase, World};
+use super::{Effect, Machine, Phase, World, Worst};
 use crate::fold::{Made, Means, Plan, Reading, Trigger};
 use crate::list::digest_of;
 
@@ -167,9 +167,14 @@ impl Machine {
             (summarising.call(), summarising.stage)
         };
         match stage {
-            Stage::Authorize if !self.tokens_left_for_fold()? => self.degrade(world).map(|()| None),
+            Stage::Authorize if world.tokens_left.is_some_and(|left| self.summary_tokens() > left) => {
+                self.degrade(world).map(|()| None)
+            }
             Stage::Authorize => Ok(Some(Effect::Authorize(vec![call]))),
-            Stage::Reserve => Ok(Some(Effect::Reserve(vec![(call, None)]))),
+            Stage::Reserve => {
+                let tokens = world.tokens_left.map(|_| self.summary_tokens());
+                Ok(Some(Effect::Reserve(vec![Worst { call, cost: None, tokens }])))
+            }
             Stage::Record => self.record_summary_attempt(world),
             Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
             Stage::Flying => Err(self.incoherent("fold", "it was asked for a second effect")),
@@ -184,14 +189,16 @@ impl Machine {
         }
     }
 
-    /// Whether the ward on tokens leaves enough for the next piece.
-    fn tokens_left_for_fold(&mut self) -> Result<bool, Error> {
-        let Some(limit) = self.facts.circle.wards().max_tokens else { return Ok(true) };
-        let left = limit.saturating_sub(self.tokens);
+    /// The most that reading the next piece can come to.
+    fn summary_tokens(&self) -> u64 {
         let measure = self.view.frame().measure;
-        let summarising = self.summarising()?;
-        let needs = summarising.reading.estimate(&measure) + u64::from(summarising.reading.tokens_max());
-        Ok(needs <= left)
+        match &self.phase {
+            Phase::Folding(summarising) => {
+                let reading = &summarising.reading;
+                reading.estimate(&measure).saturating_add(u64::from(reading.tokens_max()))
+            }
+            Phase::Asking(_) | Phase::Acting(_) | Phase::Ended => 0,
+        }
     }
 
     fn record_summary_attempt(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {

@@ -1,6 +1,6 @@
 //! One utterance with all it causes, while it is being acted out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
@@ -16,6 +16,8 @@ pub(super) struct Group {
     pub turn: TurnId,
     pub sequence: u64,
     pub said: Arc<Utterance>,
+    /// The program that stands in the text, where the crystal is offered no tool to bring one.
+    pub fenced: Option<String>,
     pub usage: Usage,
     /// Since the request, or the seal.
     pub since: Instant,
@@ -37,10 +39,13 @@ pub(super) struct Group {
     pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
-    /// What loop detection looks at, over all turns of the group.
-    pub deeds: Vec<Value>,
-    /// Whether any of it counts there.
-    pub polled: bool,
+    /// What loop detection looks at, over all turns of the group: settled calls, and programs of closed turns.
+    deeds: Vec<Value>,
+    programs: Vec<Value>,
+    /// The programs whose output stands in a closed turn of the group.
+    ran: BTreeSet<Option<String>>,
+    /// Whether it called gates that do not count there.
+    polled: bool,
 }
 
 /// What a call asks for, in its own words.
@@ -74,8 +79,8 @@ pub(super) enum CallState {
 /// A program of the utterance.
 #[derive(Debug)]
 pub(super) struct Program {
-    pub source: String,
-    pub tool_call_id: String,
+    /// None for one that stands in the text.
+    pub tool_call_id: Option<String>,
     pub clock: Timestamp,
     pub state: ProgramState,
 }
@@ -94,6 +99,7 @@ impl Group {
         holder: TurnId,
         sequence: u64,
         said: Arc<Utterance>,
+        fenced: Option<String>,
         usage: Usage,
         since: Instant,
         clock: Timestamp,
@@ -103,6 +109,7 @@ impl Group {
             turn: holder,
             sequence,
             said,
+            fenced,
             usage,
             since,
             clock,
@@ -116,8 +123,15 @@ impl Group {
             snapshot: None,
             done: None,
             deeds: Vec::new(),
+            programs: Vec::new(),
+            ran: BTreeSet::new(),
             polled: false,
         }
+    }
+
+    /// How many calls and programs the utterance asks for.
+    pub(super) fn length(&self) -> usize {
+        self.said.calls.len().max(usize::from(self.fenced.is_some()))
     }
 
     pub(super) fn call_id(&self, number: u32) -> CallId {
@@ -147,15 +161,37 @@ impl Group {
 
     /// What loop detection compares; none for a group that only polled.
     pub(super) fn mark(&self) -> Option<cantrip_canon::Hash> {
-        let mark = if self.said.calls.is_empty() {
+        let mark = if self.length() == 0 {
             json!({"said": self.said.text().trim()})
         } else if self.deeds.is_empty() && self.polled {
             return None;
         } else {
-            json!({ "deeds": self.deeds })
+            let open = self.outputs.iter().map(|output| self.told(output));
+            json!({"deeds": self.deeds, "programs": self.programs.iter().cloned().chain(open).collect::<Vec<_>>()})
         };
         // What was read from records, or is about to be written to one, has a canonical form.
         stable_hash(&mark).ok()
+    }
+
+    /// Remembers what the programs of a closed turn came to, for loop detection.
+    pub(super) fn count_programs(&mut self, outputs: &[Output]) {
+        let told: Vec<Value> = outputs.iter().map(|output| self.told(output)).collect();
+        self.programs.extend(told);
+        self.ran.extend(outputs.iter().map(|output| output.tool_call_id.clone()));
+    }
+
+    /// Whether the output of this program is on record: after a crash it is run again for its variables alone.
+    pub(super) fn has_run(&self, tool_call_id: &Option<String>) -> bool {
+        self.ran.contains(tool_call_id)
+    }
+
+    /// A program and what it gave.
+    fn told(&self, output: &Output) -> Value {
+        let call = self.said.calls.iter().find(|call| Some(&call.tool_call_id) == output.tool_call_id.as_ref());
+        let source = call.map_or_else(|| json!(self.fenced), |call| call.args.clone());
+        let error = output.error.as_ref().map(|error| (&error.name, &error.message));
+        json!({"program": source, "value": output.value, "console": output.console, "error": error,
+            "limit": output.limit})
     }
 
     /// Remembers what a settled call came to, for loop detection.

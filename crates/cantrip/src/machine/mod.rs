@@ -8,16 +8,18 @@
 
 mod act;
 mod apply;
+mod approve;
 mod ask;
 mod effect;
 mod end;
+mod enter;
 mod folding;
 mod group;
 mod program;
 mod settle;
 mod spawn;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +27,16 @@ use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, Content, End, Environment, Error, Event, Fault, FoldView, Held, Intent, TruncationReason, Usage,
+    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Fault, FoldView, Held, Intent, Mode, Part,
+    TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
-pub(crate) use effect::{Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World};
+pub(crate) use approve::{DECIDED, REQUESTED};
+pub(crate) use effect::{
+    Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World, Worst,
+};
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use folding::Summary;
 pub(crate) use program::{answer, program_name, reading, same};
@@ -77,6 +83,17 @@ impl Facts {
     pub(crate) fn crystal(&self) -> &str {
         &self.cantrip.record().crystal
     }
+
+    /// The program in an utterance's text, where that is how programs come. Where a tool is offered a fenced block is
+    /// plain text.
+    fn fenced_in(&self, said: &Utterance) -> Option<String> {
+        match self.cantrip.mode() {
+            Mode::Fenced if said.calls.is_empty() => {
+                cantrip_circle::fence::program(self.circle.medium(), said.content.as_deref()?)
+            }
+            Mode::Fenced | Mode::Tool => None,
+        }
+    }
 }
 
 /// Where the entity stands when the cast begins.
@@ -90,6 +107,8 @@ pub(crate) struct Past {
     /// Of the last turn.
     pub sequence: u64,
     pub touched: Labels,
+    /// The images that intents on its path named.
+    pub images: Vec<BodyRef>,
 }
 
 /// Why a cast ends without its entity's will, in a form that can still be told.
@@ -141,19 +160,6 @@ enum Phase {
     Ended,
 }
 
-/// A person's decision about a call.
-#[derive(Debug, Clone)]
-struct Approval {
-    id: String,
-    decided: Option<Decided>,
-}
-
-#[derive(Debug, Clone)]
-enum Decided {
-    Approved,
-    Refused { actor: String, reason: String },
-}
-
 /// One cast of one entity.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -165,20 +171,23 @@ pub(crate) struct Machine {
     sequence: u64,
     /// The last closed turn of this cast.
     leaf: Option<TurnId>,
-    /// The last one before it.
-    own: Option<TurnId>,
+    /// The last turn of the last closed group, or what the entity branched off from: what its variables come from.
+    base: Option<TurnId>,
     turns: u64,
     utterances: u64,
     /// Of all attempts that reported it.
     usage: Usage,
-    /// Of its whole subtree.
-    tokens: u64,
     touched: Labels,
+    images: Vec<BodyRef>,
     /// Of the groups of this cast, for loop detection; none resets.
     marks: Vec<Option<cantrip_canon::Hash>>,
     deeds: Vec<crate::list::Deed>,
     last_said: Option<String>,
-    approvals: std::collections::BTreeMap<cantrip_loom::CallId, Approval>,
+    approvals: BTreeMap<CallId, approve::Approval>,
+    /// Calls on their way through policy and money.
+    entering: Option<enter::Entering>,
+    /// What children touched until they ended.
+    kin: HashMap<EntityId, Labels>,
     halt: Option<TruncationReason>,
     failing: Option<Failing>,
     /// Drafted, applied, not yet asked to be appended.
@@ -201,6 +210,12 @@ impl Machine {
     /// A cast that begins. Of one that began before, the records that followed are applied next.
     pub(crate) fn new(facts: Arc<Facts>, past: Past) -> Self {
         let mut view = past.view;
+        let mut images = past.images;
+        for image in images_of(&facts.intent) {
+            if !images.contains(&image) {
+                images.push(image);
+            }
+        }
         view.begin(Beginning {
             cast: facts.cast,
             intent: &facts.about,
@@ -214,16 +229,18 @@ impl Machine {
             parent: past.parent,
             sequence: past.sequence,
             leaf: None,
-            own: past.own,
+            base: past.own,
             turns: 0,
             utterances: 0,
             usage: Usage::default(),
-            tokens: 0,
             touched: past.touched,
+            images,
             marks: Vec::new(),
             deeds: Vec::new(),
             last_said: None,
-            approvals: std::collections::BTreeMap::new(),
+            approvals: BTreeMap::new(),
+            entering: None,
+            kin: HashMap::new(),
             halt: None,
             failing: None,
             pending: Vec::new(),
@@ -262,9 +279,27 @@ impl Machine {
         &self.facts
     }
 
-    /// The last closed turn of the entity's own, or of what it branched off from: what its variables come from.
-    pub(crate) fn own_leaf(&self) -> Option<TurnId> {
-        self.leaf.or(self.own)
+    /// The turn that the entity's variables come from. Programs of an open group are run again by the group itself.
+    pub(crate) fn base(&self) -> Option<TurnId> {
+        self.base
+    }
+
+    /// The images that the list may show.
+    pub(crate) fn images(&self) -> &[BodyRef] {
+        &self.images
+    }
+
+    pub(crate) fn failing(&self) -> Option<&Failing> {
+        self.failing.as_ref()
+    }
+
+    /// What children of records that are still to be applied touched until they ended.
+    pub(crate) fn knows(&mut self, kin: HashMap<EntityId, Labels>) {
+        self.kin = kin;
+    }
+
+    pub(crate) fn touched(&self) -> &Labels {
+        &self.touched
     }
 
     /// The turn that holds the utterance that is being acted out.
@@ -275,16 +310,12 @@ impl Machine {
         }
     }
 
-    pub(crate) fn failing(&self) -> Option<&Failing> {
-        self.failing.as_ref()
-    }
-
-    pub(crate) fn touched(&self) -> &Labels {
-        &self.touched
-    }
-
-    pub(crate) fn tokens(&self) -> u64 {
-        self.tokens
+    /// The call that brought the program that is under way; none of one that stands in the text.
+    pub(crate) fn program_call(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Acting(group) => group.program.as_ref().and_then(|program| program.tool_call_id.clone()),
+            Phase::Asking(_) | Phase::Folding(_) | Phase::Ended => None,
+        }
     }
 
     /// The running hash over the list.
@@ -299,8 +330,14 @@ impl Machine {
 
     /// Where the entity stands now, for its next cast.
     pub(crate) fn into_past(self) -> Past {
-        let own = self.own_leaf();
-        Past { view: self.view, parent: self.parent, own, sequence: self.sequence, touched: self.touched }
+        Past {
+            view: self.view,
+            parent: self.parent,
+            own: self.base,
+            sequence: self.sequence,
+            touched: self.touched,
+            images: self.images,
+        }
     }
 
     /// What is to be done next. Called again whenever that has been done and told.
@@ -328,7 +365,9 @@ impl Machine {
             Happened::Authorized if folds => self.fold_authorized(),
             Happened::Authorized => self.authorized(),
             Happened::Reserved(reservations) if folds => self.fold_reserved(&reservations),
-            Happened::Reserved(reservations) => self.reserved(&reservations),
+            Happened::Reserved(reservations) => self.reserved(reservations),
+            Happened::Waited if folds => self.fold_slept(),
+            Happened::Waited => self.measured_anew(),
             Happened::Answered(answer) if folds => self.fold_answered(answer, world),
             Happened::Answered(answer) => self.answered(answer, world),
             Happened::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
@@ -356,7 +395,7 @@ impl Machine {
             | Effect::ResumeProgram { .. }
             | Effect::CancelProgram => false,
             Effect::Execute(works) => works.iter().any(|work| match &work.kind {
-                WorkKind::Enter(permit) => !permit.gate().promises().is_pure(),
+                WorkKind::Enter(permit) => !enter::is_silent(permit),
                 WorkKind::Verify(_) => true,
                 WorkKind::Refuse(_) | WorkKind::Answer(_) => false,
             }),
@@ -393,6 +432,18 @@ impl Machine {
     fn incoherent(&self, kind: &str, fault: &'static str) -> Error {
         Error::Incoherent { run: self.facts.run, kind: kind.to_owned(), fault }
     }
+}
+
+/// The images in a content.
+pub(crate) fn images_of(content: &Content) -> impl Iterator<Item = BodyRef> + '_ {
+    let parts = match content {
+        Content::Text(_) => &[][..],
+        Content::Parts(parts) => parts.as_slice(),
+    };
+    parts.iter().filter_map(|part| match part {
+        Part::Image { image, .. } => Some(*image),
+        Part::Text { .. } => None,
+    })
 }
 
 /// The bodies of records that are not durable yet.

@@ -12,13 +12,13 @@ use super::group::{CallState, Program, ProgramState};
 use super::{Effect, Machine, Starting, World};
 
 impl Machine {
-    pub(super) fn start_program(&mut self, source: String, tool_call_id: String) -> Result<Effect, Error> {
+    pub(super) fn start_program(&mut self, source: String, tool_call_id: Option<String>) -> Result<Effect, Error> {
         let medium = self.facts.circle.medium();
         let group = self.group()?;
         group.snapshot = None;
         let clock = group.clock;
         let name = program_name(group.sequence, medium);
-        group.program = Some(Program { source: source.clone(), tool_call_id, clock, state: ProgramState::Runs });
+        group.program = Some(Program { tool_call_id, clock, state: ProgramState::Runs });
         Ok(Effect::RunProgram(Starting { name, source, clock }))
     }
 
@@ -61,11 +61,11 @@ impl Machine {
             return self.stop_program(Effect::CancelProgram).map(Some);
         }
         let Some(call) = self.called.clone() else { return Err(fault) };
-        let tool_call_id = self.group()?.program.as_ref().map(|program| program.tool_call_id.clone());
+        let tool_call_id = self.group()?.program.as_ref().and_then(|program| program.tool_call_id.clone());
         let asks = Asks { number, gate: call.gate, given: Given::Code(call.arguments), tool_call_id, spelled: true };
         let touched = self.touched.clone();
         let examined = self.examine(&asks, &touched);
-        self.alone(asks, examined, world).map(Some)
+        self.alone(asks, examined, world)
     }
 
     fn stop_program(&mut self, effect: Effect) -> Result<Effect, Error> {
@@ -99,7 +99,7 @@ impl Machine {
         if !same {
             let group = self.group()?;
             group.outputs.push(Output {
-                environment_lost: Some(format!("replay differs at turn {sequence}")),
+                environment_lost: Some(format!("[environment lost: replay differs at turn {sequence}]")),
                 ..Output::default()
             });
             return self.stop_program(Effect::CancelProgram);
@@ -126,16 +126,16 @@ impl Machine {
         let group = self.group()?;
         let lost = group.outputs.pop_if(|output| output.environment_lost.is_some() && output.tool_call_id.is_none());
         if let Some(program) = group.program.take() {
-            group.deeds.push(json!({"program": program.source, "value": output.value, "console": output.console,
-                "error": output.error.as_ref().map(|error| (&error.name, &error.message))}));
-            output.tool_call_id = Some(program.tool_call_id);
+            output.tool_call_id = program.tool_call_id;
             output.clock_ms = u64::try_from(program.clock.unix_millis()).ok();
         }
         if let Some(lost) = lost {
             output.environment_lost = lost.environment_lost;
         }
-        group.outputs.push(output);
-        group.cursor = if group.done.is_some() { group.said.calls.len() } else { group.cursor + 1 };
+        if !group.has_run(&output.tool_call_id) {
+            group.outputs.push(output);
+        }
+        group.cursor = if group.done.is_some() { group.length() } else { group.cursor + 1 };
         Ok(())
     }
 

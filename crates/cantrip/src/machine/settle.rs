@@ -28,10 +28,6 @@ impl Machine {
             };
             let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.promises().ephemeral));
             let grown = std::mem::take(&mut self.grown);
-            for child in &grown {
-                self.touched.take(&child.touched);
-                self.tokens = self.tokens.saturating_add(child.tokens);
-            }
             let settled = CallSettled {
                 call_id: self.group()?.call_id(number),
                 reply,
@@ -91,6 +87,7 @@ impl Machine {
             },
         };
         let work = self.work(number, &gate, tool_call_id, kind)?;
+        self.kin.extend(grown.iter().map(|child| (child.entity, child.touched.clone())));
         self.grown = grown;
         self.ready = Some(Effect::Execute(vec![work]));
         Ok(())

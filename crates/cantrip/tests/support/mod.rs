@@ -2,17 +2,21 @@
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::{Call, Cantrip, MachineClock, Runtime, recipe};
-use cantrip_canon::{EntityId, IdSource, LoomId};
+use cantrip_canon::{EntityId, IdSource, LoomId, RunId};
 use cantrip_circle::gate::{builtin, gate};
-use cantrip_crystal::{Response, Script, Scripted};
-use cantrip_loom::{AnyLoom, Closing, EndedBy, Journal, Loom, Memory, Page, Settlement, Turn};
+use cantrip_crystal::{Answer, Crystal, Failure, Request, Response, Script, Scripted, Sink};
+use cantrip_loom::{
+    AnyLoom, Closing, EndedBy, Event, Journal, Loom, Memory, Message, Page, Record, Seq, Settlement, Turn,
+};
 use cantrip_reply::Refusal;
+use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 /// A house with this store. Ids and times repeat; time is the executor's.
@@ -49,6 +53,55 @@ pub(crate) fn done(answer: impl Into<Value>) -> Response {
 
 pub(crate) fn call(gate: &str, args: Value) -> Response {
     Response::call("c", gate, args)
+}
+
+/// A crystal whose answer follows from the request alone, as a model's would: the same after a crash as before it.
+pub(crate) struct Acting<F>(pub(crate) F);
+
+impl<F: Fn(&Request) -> Response + Send + Sync> Crystal for Acting<F> {
+    fn name(&self) -> &str {
+        "scripted/acting"
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        Scripted::new("scripted/acting", Script::new([(self.0)(request)])).ask(request, heard).await
+    }
+}
+
+/// What a request is about: its first message of a person's.
+pub(crate) fn intent_of(request: &Request) -> String {
+    let mut users = request.messages.iter().filter_map(|message| match message {
+        Message::User { content } => Some(content.text()),
+        Message::System { .. } | Message::Assistant { .. } | Message::Tool { .. } => None,
+    });
+    users.next().unwrap_or_default()
+}
+
+/// How often it was answered before.
+pub(crate) fn said_before(request: &Request) -> usize {
+    request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count()
+}
+
+/// A store of each kind that needs nothing but a folder, with that folder.
+pub(crate) fn stores() -> Vec<(AnyLoom, Option<tempfile::TempDir>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let jsonl = cantrip_loom::Jsonl::open(folder.path()).unwrap();
+    vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(jsonl), Some(folder))]
+}
+
+/// The records of a run.
+pub(crate) async fn journal(runtime: &Runtime, run: RunId) -> Vec<Event> {
+    let records: Vec<Record> = runtime.loom().read(run, Seq::START).try_collect().await.unwrap();
+    records.iter().map(|record| record.event().unwrap()).collect()
+}
+
+/// What all answers of a run used.
+pub(crate) async fn tokens_of(runtime: &Runtime, run: RunId) -> u64 {
+    let used = journal(runtime, run).await.into_iter().map(|event| match event {
+        Event::Opened(opened) => opened.usage.total_tokens(),
+        _ => 0,
+    });
+    used.sum()
 }
 
 /// How often something was done.

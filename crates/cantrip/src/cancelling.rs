@@ -1,0 +1,60 @@
+//! A run is cancelled by someone who does not hold it: from another surface, or another process.
+
+use cantrip_canon::RunId;
+use cantrip_loom::{
+    Actor, Answer, Conflict, Draft, Event, Journal, Kind, Loom, Record, RunState, Step, StepId, TruncationReason,
+};
+use cantrip_reply::{Call, Guarded, Refusal, codes};
+use serde_json::{Map, Value};
+
+use crate::driver::Runtime;
+use crate::resume::Unable;
+
+/// The kind of record by which a run is asked to end.
+const REQUESTED: &str = "cancel.requested";
+
+/// Whether one of these asks the run to end.
+pub(crate) fn is_asked_for(records: &[Record]) -> bool {
+    records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
+}
+
+impl Runtime {
+    /// Asks a run to end, whoever has it: one that is under way here ends at once, one of another process as soon as
+    /// that looks (within [`limits::HEARTBEAT_MS`](crate::limits::HEARTBEAT_MS)), one that waits when it is resumed.
+    /// The wish is on record, so it outlives every process. Asking again changes nothing.
+    pub async fn cancel(&self, run: RunId, actor: &Actor) -> Guarded {
+        let call = Call::surface("cancel").run(run);
+        let cancelled = self.guard().call(call, |rb| async move {
+            match self.cancelled(run, actor).await {
+                Ok(()) => rb.success(codes::changed("run", run.to_string(), "cancelling")),
+                Err(unable) => rb.refuse(unable.refusal()),
+            }
+        });
+        cancelled.await
+    }
+
+    async fn cancelled(&self, run: RunId, actor: &Actor) -> Result<(), Unable> {
+        match self.loom().run(run).await?.state {
+            RunState::Terminated | RunState::Truncated => {
+                let refusal = codes::wrong_state("run", run.to_string(), "ended", "cancelling", "a live run");
+                return Err(Refusal::from(refusal).into());
+            }
+            RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
+        }
+        let payload = Map::from_iter([("actor".to_owned(), Value::from(actor.as_str()))]);
+        let event = Event::Other { kind: REQUESTED.to_owned(), payload };
+        let id = StepId::new("cancel").expect("a short name");
+        let step = Step::beside(id, run).record(Draft::new(self.now().wall, event)?);
+        match self.loom().append(step).await? {
+            // Someone asked before.
+            Answer::Committed(_) | Answer::Conflict(Conflict::Step { .. }) => {}
+            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
+                return Err(Refusal::from(codes::crash()).into());
+            }
+        }
+        if let Some(halting) = self.under_way().get(&run) {
+            halting.halt(TruncationReason::Cancelled);
+        }
+        Ok(())
+    }
+}

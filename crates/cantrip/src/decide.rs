@@ -1,0 +1,110 @@
+//! A person decides about a call that waits.
+
+use cantrip_canon::{ApprovalId, RunId};
+use cantrip_loom::{Actor, Answer, Draft, Event, Journal, Kind, Loom, Record, RunState, Seq, Step, StepId};
+use cantrip_reply::{Call, Guarded, Refusal, codes};
+use futures_util::TryStreamExt;
+use serde_json::{Map, Value};
+
+use crate::driver::Runtime;
+use crate::machine::{DECIDED, REQUESTED};
+use crate::resume::Unable;
+
+/// What a person says about a call that waits for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "decide with it"]
+pub struct Deciding {
+    actor: Actor,
+    approved: bool,
+    reason: Option<String>,
+}
+
+impl Deciding {
+    /// The call may be made, once.
+    pub fn approve(actor: Actor) -> Self {
+        Self { actor, approved: true, reason: None }
+    }
+
+    /// It may not, for this reason: the entity reads it.
+    pub fn refuse(actor: Actor, reason: impl Into<String>) -> Self {
+        Self { actor, approved: false, reason: Some(reason.into()) }
+    }
+
+    fn word(&self) -> &'static str {
+        if self.approved { "approved" } else { "refused" }
+    }
+
+    fn payload(&self, approval: ApprovalId) -> Map<String, Value> {
+        let mut payload = Map::new();
+        payload.insert("approval_id".to_owned(), approval.to_string().into());
+        payload.insert("decision".to_owned(), self.word().into());
+        payload.insert("actor".to_owned(), self.actor.as_str().into());
+        if let Some(reason) = &self.reason {
+            payload.insert("reason".to_owned(), reason.as_str().into());
+        }
+        payload
+    }
+}
+
+impl Runtime {
+    /// Notes what a person decided. It counts from now on, whoever has the run; the run itself goes on when it is
+    /// resumed. The first decision stands, and one that comes after the time to decide is none.
+    pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: Deciding) -> Guarded {
+        let call = Call::surface("decide").run(run);
+        let decided = self.guard().call(call, |rb| async move {
+            let word = deciding.word();
+            match self.decided(run, approval, &deciding).await {
+                Ok(()) => rb.success(codes::changed("approval", approval.to_string(), word)),
+                Err(unable) => rb.refuse(unable.refusal()),
+            }
+        });
+        decided.await
+    }
+
+    async fn decided(&self, run: RunId, approval: ApprovalId, deciding: &Deciding) -> Result<(), Unable> {
+        let wrong = |kind: &str, id: String, state: &str, wanted: &str| {
+            Unable::from(Refusal::from(codes::wrong_state(kind, id, state, "deciding", wanted)))
+        };
+        match self.loom().run(run).await?.state {
+            RunState::Terminated | RunState::Truncated => {
+                return Err(wrong("run", run.to_string(), "ended", "a run that waits"));
+            }
+            RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
+        }
+        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+        let mut asked: Option<Map<String, Value>> = None;
+        let mut decided = false;
+        for record in &records {
+            let Kind::Other(kind) = &record.kind else { continue };
+            let Event::Other { payload, .. } = record.event()? else { continue };
+            if payload.get("approval_id").and_then(Value::as_str) != Some(approval.to_string().as_str()) {
+                continue;
+            }
+            match kind.as_str() {
+                REQUESTED => asked = Some(payload),
+                DECIDED => decided = true,
+                _ => {}
+            }
+        }
+        let Some(asked) = asked else {
+            return Err(Refusal::from(codes::not_found("approval", approval.to_string())).into());
+        };
+        let now = self.now().wall;
+        let expires = asked.get("expires_at").and_then(Value::as_str).and_then(|at| at.parse().ok());
+        let state = match expires {
+            _ if decided => "decided",
+            Some(expires) if now >= expires => "expired",
+            Some(_) | None => {
+                let event = Event::Other { kind: DECIDED.to_owned(), payload: deciding.payload(approval) };
+                // Of two who decide at once the store lets one in: both write the same step.
+                let id = StepId::new(format!("decide-{approval}")).expect("a short name");
+                let step = Step::beside(id, run).record(Draft::new(now, event)?);
+                match self.loom().append(step).await? {
+                    Answer::Committed(_) => return Ok(()),
+                    Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => "decided",
+                }
+            }
+        };
+        Err(wrong("approval", approval.to_string(), state, "one that is pending"))
+    }
+}

@@ -1,0 +1,185 @@
+//! What is asked of a crystal: what it may use is put aside, its images are at hand, and what it used is booked.
+
+use std::sync::Arc;
+
+use cantrip_crystal::{
+    Answer, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Program, Request, Silence,
+};
+use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
+use tokio::time::Instant;
+
+use super::tokens::Hold;
+use super::{Loaded, Seat, Stopped};
+use crate::machine::{Asked, Facts, Happened, Summary, Worst};
+
+impl Seat {
+    /// Where no money is kept everything is free; what a request can use of the tree's tokens is put aside. One that
+    /// only others of its tree stand against waits until something of theirs is settled.
+    /// Nothing if the cast is to rest meanwhile.
+    pub(super) async fn reserve(&mut self, calls: &[Worst]) -> Option<Happened> {
+        let free = || Some(Happened::Reserved(calls.iter().map(|_| None).collect()));
+        let Some(amount) = calls.iter().find_map(|worst| worst.tokens) else { return free() };
+        let tokens = Arc::clone(&self.run.tokens);
+        let moved = tokens.moved();
+        tokio::pin!(moved);
+        // Listens before it looks, so that nothing is settled between the two unnoticed.
+        moved.as_mut().enable();
+        match tokens.hold(self.entity(), amount, self.ticket.take()) {
+            Ok(hold) => {
+                self.hold = Some(hold);
+                free()
+            }
+            Err(hindered) => {
+                self.ticket = Some(hindered.ticket);
+                if hindered.waits {
+                    tokio::select! { biased;
+                        _ = self.halting.halted() => self.ticket = None,
+                        () = self.halting.pausing() => return None,
+                        () = moved => {}
+                    }
+                }
+                Some(Happened::Waited)
+            }
+        }
+    }
+
+    /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
+    pub(super) async fn ask(&mut self, asked: Asked) -> Result<Option<Happened>, Stopped> {
+        let Asked { turn, call, tries, before, messages, output_tokens } = asked;
+        let bodies = self.images(&messages).await?;
+        let facts = Arc::clone(self.machine.facts());
+        let cantrip = &facts.cantrip;
+        self.stage.asks(turn);
+        let items = match &self.items {
+            Some((of, items)) if *of == turn => items.clone(),
+            Some(_) | None => {
+                let items = ItemIds::after(&call, before);
+                self.items = Some((turn, items.clone()));
+                items
+            }
+        };
+        let request = Request {
+            messages,
+            definitions: Arc::clone(&self.definitions),
+            choice: cantrip.choice(),
+            program: self.program(&facts),
+            output_tokens_max: output_tokens,
+            sampling: cantrip.call().samples().clone(),
+            caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
+            utterances: self.machine.utterances(),
+            items,
+            bodies,
+        };
+        let heard = self.stage.sink(turn);
+        let hold = self.hold.take();
+        let answered = tokio::select! { biased;
+            answered = cantrip.crystal().ask(&request, &heard) => answered,
+            // What it would have used nobody will know; what was put aside is given back.
+            _ = self.halting.halted() => return Ok(Some(Happened::Interrupted)),
+            () = self.halting.pausing() => return Ok(None),
+        };
+        self.settle(hold, &answered);
+        Ok(Some(match answered {
+            Ok(answer) => {
+                self.stage.answered(&answer.call_items);
+                Happened::Answered(answer)
+            }
+            Err(failure) => self.failed(failure, tries),
+        }))
+    }
+
+    /// What was put aside for a request is given back, and what it used is booked with everyone above.
+    fn settle(&self, hold: Option<Hold>, answered: &Result<Answer, Failure>) {
+        let usage = match answered {
+            Ok(answer) => answer.usage,
+            Err(failure) => match failure.charge {
+                Charge::Reported(usage) => Some(usage),
+                Charge::Nothing | Charge::Unknown => None,
+            },
+        };
+        let used = usage.map_or(0, |usage| usage.total_tokens());
+        match hold {
+            Some(hold) => hold.settle(used),
+            None => self.run.tokens.charge(self.entity(), used),
+        }
+    }
+
+    /// What follows a failed attempt, with the deadline at hand.
+    fn failed(&self, failure: Failure, tries: u32) -> Happened {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let now = self.run.runtime.now().wall;
+        let chance = self.run.runtime.ids().next_bits(now) as u64;
+        let plan: Plan = self.machine.facts().cantrip.retry().plan(&failure, tries, left, chance);
+        Happened::Failed(failure, plan)
+    }
+
+    /// A crystal reads what is folded. Nobody is shown what it says: it is no part of the turn.
+    pub(super) async fn summarise(&mut self, summary: Summary) -> Option<Happened> {
+        let Summary { call, tries, messages, output_tokens } = summary;
+        let facts = Arc::clone(self.machine.facts());
+        let request = Request {
+            choice: Choice::None,
+            output_tokens_max: output_tokens,
+            utterances: self.machine.utterances(),
+            ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
+        };
+        let hold = self.hold.take();
+        let answered = tokio::select! { biased;
+            answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
+            _ = self.halting.halted() => return Some(Happened::Interrupted),
+            () = self.halting.pausing() => return None,
+        };
+        self.settle(hold, &answered);
+        Some(match answered {
+            Ok(answer) => Happened::Answered(answer),
+            Err(failure) => self.failed(failure, tries),
+        })
+    }
+
+    /// The images that the list names, read once a cast: only intents bring images. One that is gone is no request.
+    async fn images(&mut self, messages: &Messages) -> Result<Arc<Loaded>, Stopped> {
+        if let Some(images) = &self.images {
+            return Ok(Arc::clone(images));
+        }
+        let mut loaded = Loaded::default();
+        for image in self.machine.images() {
+            match self.run.runtime.loom().body(image.hash).await {
+                Ok(body) => {
+                    loaded.0.insert(image.hash, Arc::clone(body.bytes()));
+                }
+                // What was folded is not sent.
+                Err(_) if !messages.iter().any(|message| shows(message, image)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let loaded = Arc::new(loaded);
+        self.images = Some(Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// How the circle takes a program, for crystals that say one themselves.
+    fn program(&self, facts: &Facts) -> Program {
+        let medium = facts.circle.medium();
+        match (medium.is_code(), facts.cantrip.mode()) {
+            (false, _) => Program::None,
+            (true, cantrip_loom::Mode::Tool) => {
+                Program::Call { name: medium.as_str().to_owned(), argument: "code".to_owned() }
+            }
+            (true, cantrip_loom::Mode::Fenced) => Program::Fenced { language: medium.as_str().to_owned() },
+        }
+    }
+}
+
+/// Whether a message shows this image.
+fn shows(message: &Message, image: &BodyRef) -> bool {
+    match message {
+        Message::User { content: Content::Parts(parts) } => parts.iter().any(|part| match part {
+            Part::Image { image: shown, .. } => shown == image,
+            Part::Text { .. } => false,
+        }),
+        Message::User { content: Content::Text(_) }
+        | Message::System { .. }
+        | Message::Assistant { .. }
+        | Message::Tool { .. } => false,
+    }
+}

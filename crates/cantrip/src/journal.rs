@@ -1,0 +1,230 @@
+//! What does the journal of a run say, entity by entity?
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use cantrip_canon::{CastId, EntityId, FoldId, Timestamp, TurnId};
+use cantrip_loom::{BodyRef, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
+use serde_json::Value;
+
+use crate::driver::Log;
+use crate::machine::DECIDED;
+
+/// Whom the records of a run speak of. They name turns, casts and calls; whose those are was said before.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    casts: HashMap<CastId, EntityId>,
+    turns: HashMap<TurnId, EntityId>,
+    folds: HashMap<FoldId, EntityId>,
+}
+
+impl Owners {
+    /// The entity that this record, the next one of its run, speaks of.
+    pub(crate) fn of(&mut self, event: &Event) -> Option<EntityId> {
+        let entity = self.known(event)?;
+        match event {
+            Event::Cast(cast) => {
+                self.casts.insert(cast.cast_id, entity);
+            }
+            Event::Attempt(attempt) => {
+                match attempt.call_id.caller() {
+                    Caller::Turn(turn) => self.turns.insert(turn, entity),
+                    Caller::Fold(fold) => self.folds.insert(fold, entity),
+                };
+            }
+            Event::Opened(opened) => {
+                self.turns.insert(opened.turn_id, entity);
+            }
+            Event::Turn(closed) => match &closed.closing {
+                Closing::Sealed { next, .. } => {
+                    self.turns.insert(*next, entity);
+                }
+                Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {}
+            },
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+        Some(entity)
+    }
+
+    fn known(&self, event: &Event) -> Option<EntityId> {
+        let of_cast = |cast: &CastId| self.casts.get(cast).copied();
+        let of_turn = |turn: &TurnId| self.turns.get(turn).copied();
+        match event {
+            Event::Root(_) | Event::Failed(_) => None,
+            Event::Entity(entity) => Some(entity.entity_id),
+            Event::Cast(cast) => Some(cast.entity_id),
+            Event::Attempt(attempt) => of_cast(&attempt.cast_id),
+            Event::Opened(opened) => of_cast(&opened.cast_id),
+            Event::Started(started) => self.caller(started.call_id.caller()),
+            Event::Settled(settled) => self.caller(settled.call_id.caller()),
+            Event::Turn(closed) => of_turn(&closed.turn_id),
+            Event::Fold(fold) => Some(fold.entity_id),
+            Event::Parked(parked) => of_cast(&parked.cast_id),
+            Event::End(end) => of_cast(&end.cast_id),
+            Event::Reward(reward) => of_turn(&reward.turn_id),
+            Event::Other { payload, .. } => {
+                let cast = payload.get("cast_id").and_then(Value::as_str).and_then(|cast| cast.parse().ok());
+                cast.and_then(|cast: CastId| of_cast(&cast))
+            }
+        }
+    }
+
+    /// Whose call it is.
+    fn caller(&self, caller: Caller) -> Option<EntityId> {
+        match caller {
+            Caller::Turn(turn) => self.turns.get(&turn).copied(),
+            Caller::Fold(fold) => self.folds.get(&fold).copied(),
+        }
+    }
+
+    /// Who spawned an entity.
+    pub(crate) fn parent(&self, made: &cantrip_loom::Entity) -> Option<EntityId> {
+        match made.origin {
+            Origin::Child { spawned_by, .. } => self.caller(spawned_by.call_id.caller()),
+            Origin::Root | Origin::Fork(_) => None,
+        }
+    }
+}
+
+/// The records of a run, by the entity they speak of.
+pub(crate) fn logs(records: &[Record]) -> Result<HashMap<EntityId, Log>, Error> {
+    let mut logs: HashMap<EntityId, Log> = HashMap::new();
+    let mut owners = Owners::default();
+    let mut shifts = Shifts::default();
+    for record in records {
+        shifts.saw(record);
+        let event = record.event()?;
+        // A decision is written by whoever decides, and names only the approval.
+        if matches!(&event, Event::Other { kind, .. } if kind == DECIDED) {
+            for log in logs.values_mut() {
+                log.events.push((record.at, event.clone()));
+            }
+            continue;
+        }
+        let Some(entity) = owners.of(&event) else { continue };
+        let log = logs.entry(entity).or_default();
+        match &event {
+            Event::Entity(made) => {
+                log.parent = owners.parent(made);
+                log.entity = Some(made.clone());
+            }
+            Event::Cast(cast) => {
+                log.cast = Some(cast.clone());
+                shifts.cast(entity, record.at);
+            }
+            Event::Parked(parked) => shifts.parked(entity, parked.elapsed_ms),
+            Event::Root(_)
+            | Event::Attempt(_)
+            | Event::Opened(_)
+            | Event::Started(_)
+            | Event::Settled(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+        log.events.push((record.at, event));
+    }
+    for (entity, log) in &mut logs {
+        log.worked = shifts.worked(*entity);
+    }
+    Ok(logs)
+}
+
+/// The times in which someone worked on a run: from the first to the last record of each owner. What passed between
+/// two owners counts for nobody.
+#[derive(Default)]
+struct Shifts {
+    epoch: Option<Epoch>,
+    shifts: Vec<(Timestamp, Timestamp)>,
+    /// Since when each entity is cast; or how much it had used when it was parked, and the shift it was parked in.
+    casts: HashMap<EntityId, Since>,
+}
+
+enum Since {
+    Cast(Timestamp),
+    Parked { elapsed: Duration, shift: usize },
+}
+
+impl Shifts {
+    fn saw(&mut self, record: &Record) {
+        // What is written beside a run is nobody's work on it.
+        if record.epoch == Epoch::NONE {
+            return;
+        }
+        if self.epoch != Some(record.epoch) {
+            self.epoch = Some(record.epoch);
+            self.shifts.push((record.at, record.at));
+        }
+        if let Some((_, until)) = self.shifts.last_mut() {
+            *until = record.at.max(*until);
+        }
+    }
+
+    fn cast(&mut self, entity: EntityId, at: Timestamp) {
+        self.casts.insert(entity, Since::Cast(at));
+    }
+
+    fn parked(&mut self, entity: EntityId, elapsed_ms: Option<u64>) {
+        if let Some(elapsed) = elapsed_ms.map(Duration::from_millis) {
+            self.casts.insert(entity, Since::Parked { elapsed, shift: self.shifts.len() });
+        }
+    }
+
+    fn worked(&self, entity: EntityId) -> Duration {
+        let (before, from, first) = match self.casts.get(&entity) {
+            None => return Duration::ZERO,
+            Some(Since::Cast(at)) => (Duration::ZERO, *at, 0),
+            Some(Since::Parked { elapsed, shift }) => (*elapsed, Timestamp::EPOCH, *shift),
+        };
+        let shifts = self.shifts.iter().skip(first);
+        let worked = shifts.map(|(began, until)| {
+            let ms = until.unix_millis().saturating_sub((*began).max(from).unix_millis());
+            Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+        });
+        before + worked.sum::<Duration>()
+    }
+}
+
+/// The bodies that a machine reads of a record.
+pub(crate) fn named(event: &Event) -> Vec<BodyRef> {
+    match event {
+        Event::Cast(cast) => match &cast.intent {
+            Intent::New(held) => held.reference().into_iter().collect(),
+            Intent::Of(_) => Vec::new(),
+        },
+        Event::Opened(opened) => opened.utterance.reference().into_iter().collect(),
+        Event::Started(started) => {
+            started.asked.as_ref().and_then(|asked| asked.args.reference()).into_iter().collect()
+        }
+        Event::Settled(settled) => {
+            let asked = settled.asked.as_ref().and_then(|asked| asked.args.reference());
+            let data = settled.data.as_ref().and_then(|data| data.reference());
+            settled.result.reference().into_iter().chain(asked).chain(data).collect()
+        }
+        Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
+        Event::Fold(fold) => fold.text.reference().into_iter().collect(),
+        Event::End(end) => match &end.ending {
+            cantrip_loom::Ending::Terminated { result, .. } => result.reference().into_iter().collect(),
+            cantrip_loom::Ending::Truncated { .. } => Vec::new(),
+        },
+        Event::Root(_)
+        | Event::Entity(_)
+        | Event::Attempt(_)
+        | Event::Parked(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => Vec::new(),
+    }
+}
