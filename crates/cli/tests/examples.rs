@@ -1,0 +1,146 @@
+//! Every spell in `examples/`, cast as the guide casts it: each thread it leaves replays identically, and each turn is one
+//! line of the default export, with exactly the fields of the specification.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use cantrip_reply::testing::assert_envelope;
+use cantrip_reply::{AnyCode, codes};
+use serde_json::{Value, json};
+
+/// How an example is cast, what it answers, and how many entities that takes.
+struct Example {
+    spell: &'static str,
+    intent: &'static str,
+    context: Option<&'static str>,
+    answer: Value,
+    entities: usize,
+}
+
+fn examples() -> [Example; 6] {
+    let example = |spell, intent, context, answer, entities| Example { spell, intent, context, answer, entities };
+    let lines = Some("two-lines.txt");
+    [
+        example("adder", "add 2", None, json!(2), 1),
+        example("counter", "count the letters of each line", lines, json!(11), 3),
+        example("orders", "what does not add up?", Some("orders.json"), json!({"wrong": ["a-2"], "off": 1}), 1),
+        example("patient", "who is it?", None, json!("the one who cut the thread"), 1),
+        example("questions", "find the questions", lines, json!({"lines": 2, "questions": ["four"]}), 3),
+        example("report", "write about looms", None, json!({"title": "Looms", "sources": ["the attic"]}), 1),
+    ]
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// A home and a store of its own.
+struct House(tempfile::TempDir);
+
+impl House {
+    fn run(&self, arguments: &[&str]) -> Output {
+        let store = format!("jsonl:{}", self.0.path().join("kept").display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cantrip"));
+        command.args(arguments).args(["--store", &store]).current_dir(folder()).env("HOME", self.0.path());
+        command.env_remove("XDG_DATA_HOME").env_remove("CANTRIP_STORE").env_remove("CANTRIP_CRYSTAL");
+        command.stdin(Stdio::null()).output().expect("the binary runs")
+    }
+
+    #[track_caller]
+    fn envelope(&self, arguments: &[&str], code: AnyCode) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_envelope(&envelope, code);
+        envelope
+    }
+
+    /// Casts an example and returns the turns of its loom as their tree shows them.
+    #[track_caller]
+    fn cast(&self, example: &Example) -> Vec<Value> {
+        let spell = format!("{}.toml", example.spell);
+        let context = example.context.map(|context| ["--context", context]);
+        let cast = ["cast", &spell, example.intent, "--quiet"];
+        let cast = self.run(&[&cast[..], context.as_ref().map_or(&[], |context| &context[..])].concat());
+        assert!(cast.status.success(), "{spell}: {cast:?}");
+        let said = String::from_utf8(cast.stdout).expect("UTF-8");
+        let answer = serde_json::from_str(&said).unwrap_or_else(|_| json!(said.trim_end()));
+        assert_eq!(answer, example.answer, "{spell}");
+        let tree = self.envelope(&["loom", "tree"], codes::READ.any());
+        tree["data"]["value"]["turns"].as_array().expect("turns").clone()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn no_spell_is_forgotten() {
+    let entries = fs::read_dir(folder()).expect("examples").map(|entry| entry.expect("an entry").path());
+    let spells: BTreeSet<String> = entries
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(spells, examples().iter().map(|example| example.spell.to_owned()).collect());
+}
+
+#[test]
+fn every_thread_of_every_example_replays_identically() {
+    for example in examples() {
+        let house = House(tempfile::tempdir().expect("a folder"));
+        let turns = house.cast(&example);
+        // An entity's last turn names its thread.
+        let mut threads = BTreeMap::new();
+        for turn in &turns {
+            let of = threads.entry(text(&turn["entity_id"])).or_insert((0, ""));
+            *of = (*of).max((turn["sequence"].as_u64().expect("a sequence"), text(&turn["id"])));
+        }
+        assert_eq!(threads.len(), example.entities, "{}", example.spell);
+        for (sequence, leaf) in threads.into_values() {
+            let same = house.envelope(&["loom", "replay", leaf], codes::VERIFIED.any());
+            assert_eq!(same["data"]["turns"], json!(sequence), "{}: {same}", example.spell);
+        }
+    }
+}
+
+#[test]
+fn every_turn_of_every_example_is_a_line_with_the_fields_of_the_specification() {
+    let fields = [
+        "id",
+        "parent_id",
+        "cantrip_id",
+        "entity_id",
+        "sequence",
+        "utterance",
+        "observation",
+        "gate_calls",
+        "metadata",
+        "reward",
+        "terminated",
+        "truncated",
+        "x",
+    ];
+    for example in examples() {
+        let house = House(tempfile::tempdir().expect("a folder"));
+        let turns = house.cast(&example);
+        let export = house.run(&["loom", "export"]);
+        let lines = String::from_utf8(export.stdout).expect("UTF-8");
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let ids = |turns: &[Value]| turns.iter().map(|turn| text(&turn["id"]).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!((ids(&lines), lines.len()), (ids(&turns), turns.len()), "{}", example.spell);
+        for line in &lines {
+            assert_eq!(keys(line), fields.into(), "{}", example.spell);
+            assert!(line["utterance"].is_string() && line["observation"].is_string(), "{}: {line}", example.spell);
+            for call in line["gate_calls"].as_array().expect("calls") {
+                assert_eq!(keys(call), ["gate", "args", "result", "is_error", "tool_call_id"].into());
+            }
+            assert!(line["x"].get("implicit_reward").is_some(), "{}: {line}", example.spell);
+        }
+    }
+}
