@@ -21,6 +21,8 @@ cantrip_canon::limits! {
     STACK_SPARE_BYTES: usize = 256 << 10, "bytes";
     /// Stack for reading a program; the engine has accepted it by then, so its nesting is bounded.
     READING_STACK_BYTES: usize = 64 << 20, "bytes";
+    /// After a longer program the stack it was read on is given back.
+    READING_STACK_KEPT_SOURCE_BYTES: usize = 16 << 10, "bytes";
     /// Stacks a sandbox thread keeps for the next programs; more are given back.
     STACKS_KEPT: usize = 16, "stacks";
     /// Output of one program that is shown; the rest is cut and counted.
@@ -33,10 +35,17 @@ cantrip_canon::limits! {
     ARGUMENT_DEPTH_MAX: usize = 64, "levels";
     /// Size of a gate's arguments as JSON; one shared string can stand in them a thousand times.
     ARGUMENT_BYTES_MAX: usize = 4 << 20, "bytes";
+    /// The longest array that a native of the language goes through in one go.
+    ARRAY_LENGTH_MAX: usize = 4 << 20, "elements";
+    /// Turns of loops and calls of functions, roughly, after which a running program is looked at. Few, because one step
+    /// may be a native that takes tenths of a second.
+    POLL_STEPS: i32 = 8, "steps";
     /// How long a program runs before others of its thread get their turn.
     SLICE_MS: u64 = 5, "ms";
     /// A thread that has been in one slice for longer gets no new sandboxes: one native call can overshoot.
     SLICE_MS_MAX: u64 = 250, "ms";
+    /// A thread that has spent this long in one slice is given up with the sandboxes it carries, until it comes back.
+    STUCK_MS_MAX: u64 = 2_000, "ms";
     /// Processor time of rebuilding one sandbox; beyond it the environment is lost.
     REBUILD_CPU_MS: u64 = 10_000, "ms";
     /// Sandbox threads of one host.
@@ -131,6 +140,7 @@ cantrip_canon::limits! {
 
 const _: () = assert!(OUTPUT_SHOWN_BYTES <= OUTPUT_BYTES_MAX && SLICE_MS < SLICE_MS_MAX && SLICE_MS_MAX < CPU_MS);
 const _: () = assert!(PYTHON_LEVELS_MAX * 16 * 1024 <= PYTHON_STACK_BYTES);
+const _: () = assert!(SLICE_MS_MAX < STUCK_MS_MAX && STUCK_MS_MAX < CPU_MS);
 const _: () = assert!(STACK_BYTES <= STACK_BYTES_MAX && HEAP_SLACK_PIECE_BYTES < HEAP_SLACK_BYTES);
 const _: () =
     assert!(READ_BYTES_MAX <= cantrip_reply::limits::GATE_RESULT_BYTES_MAX && READ_BYTES_MAX <= FILE_BYTES_MAX);

@@ -5,7 +5,9 @@
 //! called any more; every host function refuses; the interrupt handler says stop. An uncatchable error then unwinds the
 //! frames that are there, and where a native swallows it the next loop or call meets the same wall.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +15,26 @@ use std::time::Duration;
 use cantrip_canon::Timestamp;
 use corosensei::stack::DefaultStack;
 use rquickjs::context::intrinsic;
-use rquickjs::function::Rest;
-use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime, Value};
-use serde_json::json;
+use rquickjs::{Array, Context, Ctx, Object, Persistent, Runtime, Value};
 
 use super::meter::{Beat, End, Meter};
+use super::natives::{self, Late};
 use super::output::{Limit, Output};
-use super::prelude::Prelude;
 use super::raw::{self, Heap, Reins, Strand};
 use super::run::Run;
-use super::sandbox::{Answer, Program, Spec, Throw};
+use super::sandbox::{Answer, Program, Spec};
 use super::{Pause, Wake, json as values};
+use crate::limits;
 
-/// What the language offers here: everything but weak references and clocks of its own.
+/// What the language offers here from the start. Dates and typed arrays come when they are first asked for; weak
+/// references and other threads never do.
 type Intrinsics = (
-    intrinsic::Date,
     intrinsic::Eval,
     intrinsic::RegExpCompiler,
     intrinsic::RegExp,
     intrinsic::Json,
     intrinsic::Proxy,
     intrinsic::MapSet,
-    intrinsic::TypedArrays,
     intrinsic::Promise,
 );
 
@@ -49,7 +49,19 @@ pub(super) struct Core {
     pub(super) printed: RefCell<Printed>,
     /// Promises that were rejected and that nobody has handled yet, with their reasons.
     pub(super) rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
-    prelude: RefCell<Option<Rc<Prelude>>>,
+    /// What programs cannot reach; `natives` knows what is where.
+    kept: RefCell<Option<Persistent<Array<'static>>>>,
+    lates: RefCell<[Option<Persistent<Object<'static>>>; Late::COUNT]>,
+    /// The groups of late names that have been begun, by their bits.
+    groups: Cell<u8>,
+    /// Something runs that must not fail for want of stack.
+    roomy: Cell<bool>,
+    /// Members of a collection that is being looked at.
+    pub(super) collected: Cell<usize>,
+    /// The reading of the clock at which the sandbox began.
+    origin: Timestamp,
+    /// A bug of ours, on its way out through the engine.
+    panic: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
 /// What a program has printed.
@@ -61,10 +73,9 @@ pub(super) struct Printed {
 
 /// A sandbox that has been built.
 pub(super) struct Machine {
-    // In the order in which they have to go: values, the context, the runtime.
-    gates: Vec<Persistent<Function<'static>>>,
+    // In the order in which they have to go: the engine calls functions that look into the core.
     context: Context,
-    runtime: Runtime,
+    _runtime: Runtime,
     core: Rc<Core>,
 }
 
@@ -82,16 +93,14 @@ impl Core {
             self.end.set(Some(end));
         }
         self.meter.end();
-        if let Some(reins) = self.reins.take() {
+        if let Some(reins) = self.reins.get() {
             reins.pull();
-            self.reins.set(Some(reins));
         }
     }
 
     pub(super) fn loosen(&self, bytes: usize) {
-        if let Some(reins) = self.reins.take() {
+        if let Some(reins) = self.reins.get() {
             reins.loosen(bytes);
-            self.reins.set(Some(reins));
         }
     }
 
@@ -103,19 +112,95 @@ impl Core {
         error
     }
 
-    /// Every host function asks this first: after the end there is none.
-    fn alive(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    /// What lets anything out or in asks this first: after the end nothing does.
+    pub(super) fn alive(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
         match self.end.get() {
             None => Ok(()),
             Some(end) => Err(self.stop(ctx, end)),
         }
     }
 
-    pub(super) fn prelude(&self) -> rquickjs::Result<Rc<Prelude>> {
-        self.prelude.borrow().clone().ok_or(rquickjs::Error::Unknown)
+    /// A look at the time, from inside of what the engine does not interrupt.
+    pub(super) fn beat(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+        if self.interrupted() { self.alive(ctx) } else { Ok(()) }
     }
 
-    fn interrupted(&self) -> bool {
+    /// A call of one of our functions.
+    pub(super) fn native<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        id: usize,
+        this: Value<'js>,
+        args: Vec<Value<'js>>,
+    ) -> rquickjs::Result<Value<'js>> {
+        match id {
+            natives::GATES_FROM.. => self.call(ctx, id - natives::GATES_FROM, args),
+            natives::NAMES_FROM.. => natives::named(self, ctx, id - natives::NAMES_FROM, &args),
+            _ => natives::call(self, ctx, id, this, args),
+        }
+    }
+
+    /// A function of ours panicked: the program ends, and whoever started it is told.
+    pub(super) fn panicked(&self, ctx: &Ctx<'_>, panic: Box<dyn Any + Send>) -> rquickjs::Error {
+        self.panic.borrow_mut().get_or_insert(panic);
+        self.stop(ctx, End::Limit(Limit::Cancelled))
+    }
+
+    /// What programs cannot reach.
+    pub(super) fn kept<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Array<'js>> {
+        self.kept.borrow().clone().ok_or(rquickjs::Error::Unknown)?.restore(ctx)
+    }
+
+    /// What a late script made; it is run when it is first asked for.
+    pub(super) fn late<'js>(&self, ctx: &Ctx<'js>, late: Late) -> rquickjs::Result<Object<'js>> {
+        let known = self.lates.borrow()[late as usize].clone();
+        if let Some(known) = known {
+            return known.restore(ctx);
+        }
+        let made = self.with_room(ctx, || natives::load(self, ctx, late))?;
+        self.lates.borrow_mut()[late as usize] = Some(Persistent::save(ctx, made.clone()));
+        Ok(made)
+    }
+
+    /// Notes that a group of late names is made; answers whether it is for the first time.
+    pub(super) fn begin_group(&self, group: u8) -> bool {
+        let begun = self.groups.get();
+        self.groups.set(begun | 1 << group);
+        begun & 1 << group == 0
+    }
+
+    /// Runs something that must not fail for want of stack, because it cannot be done half.
+    pub(super) fn with_room<T>(
+        &self,
+        ctx: &Ctx<'_>,
+        work: impl FnOnce() -> rquickjs::Result<T>,
+    ) -> rquickjs::Result<T> {
+        self.alive(ctx)?;
+        if self.roomy.replace(true) {
+            return work();
+        }
+        let stack = self.spec.limits.stack();
+        self.loosen(stack + limits::STACK_SPARE_BYTES / 2);
+        let done = work();
+        self.roomy.set(false);
+        if self.end.get().is_none() {
+            self.loosen(stack);
+        }
+        done
+    }
+
+    pub(super) fn now(&self) -> f64 {
+        self.clock.get().unix_millis() as f64
+    }
+
+    pub(super) fn origin(&self) -> f64 {
+        self.origin.unix_millis() as f64
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        if let Some(reins) = self.reins.get() {
+            reins.poll_after(limits::POLL_STEPS);
+        }
         if self.end.get().is_none() {
             match self.meter.poll() {
                 Beat::GoOn => {}
@@ -136,7 +221,7 @@ impl Core {
     }
 
     /// The next number of the sequence that the seed began (splitmix64), as a fraction of one.
-    fn random(&self) -> f64 {
+    pub(super) fn random(&self) -> f64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);
         let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -145,7 +230,7 @@ impl Core {
         (mixed >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn print(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
+    pub(super) fn print(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
         self.alive(ctx)?;
         let wards = &self.spec.limits;
         let mut printed = self.printed.borrow_mut();
@@ -163,8 +248,7 @@ impl Core {
     /// A call of a gate: the program stands still here until the host answers.
     fn call<'js>(&self, ctx: &Ctx<'js>, gate: usize, passed: Vec<Value<'js>>) -> rquickjs::Result<Value<'js>> {
         self.alive(ctx)?;
-        let prelude = self.prelude()?;
-        let arguments = match values::Writer::new(prelude.kind(ctx)?).arguments(passed) {
+        let arguments = match values::Writer::default().arguments(passed) {
             Ok(arguments) => Ok(arguments),
             Err(values::Refusal::Fault(fault)) => Err(fault),
             Err(values::Refusal::Threw(error)) => return Err(error),
@@ -178,9 +262,9 @@ impl Core {
                     Answer::Value(value) => values::read(ctx, &value),
                     Answer::List(places) => values::list(ctx, &places, |place| match place {
                         Ok(value) => values::read(ctx, value),
-                        Err(throw) => refusal(ctx, &prelude, throw),
+                        Err(throw) => natives::refusal(self, ctx, throw),
                     }),
-                    Answer::Throw(throw) => Err(ctx.throw(refusal(ctx, &prelude, &throw)?)),
+                    Answer::Throw(throw) => Err(ctx.throw(natives::refusal(self, ctx, &throw)?)),
                     Answer::Stop => Err(self.stop(ctx, End::Stopped)),
                 }
             }
@@ -188,7 +272,7 @@ impl Core {
         }
     }
 
-    fn rejection<'js>(&self, ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>, handled: bool) {
+    pub(super) fn rejection<'js>(&self, ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>, handled: bool) {
         let mut rejected = self.rejected.borrow_mut();
         if handled {
             rejected.retain(|(known, _)| known.clone().restore(ctx).is_ok_and(|known| known != promise));
@@ -214,7 +298,7 @@ impl Printed {
 }
 
 impl Machine {
-    /// Builds a sandbox: an engine with its own heap, the prelude, and a function for each gate.
+    /// Builds a sandbox: an engine with its own heap, its globals, and a function for each gate.
     pub(super) fn new(spec: Arc<Spec>, clock: Timestamp) -> rquickjs::Result<Self> {
         let meter = Rc::new(Meter::default());
         meter.begin(spec.limits.memory_bytes, Duration::MAX, Duration::MAX);
@@ -227,29 +311,28 @@ impl Machine {
             clock: Cell::new(clock),
             printed: RefCell::default(),
             rejected: RefCell::default(),
-            prelude: RefCell::new(None),
+            kept: RefCell::default(),
+            lates: RefCell::default(),
+            groups: Cell::default(),
+            roomy: Cell::default(),
+            collected: Cell::default(),
+            origin: clock,
+            panic: RefCell::default(),
         });
         let runtime = Runtime::new_with_alloc(Heap::new(meter))?;
-        let handler = Rc::clone(&core);
-        runtime.set_interrupt_handler(Some(Box::new(move || handler.interrupted())));
-        let tracker = Rc::clone(&core);
-        runtime.set_host_promise_rejection_tracker(Some(Box::new(move |ctx, promise, reason, handled| {
-            tracker.rejection(&ctx, promise, reason, handled);
-        })));
         let context = Context::custom::<Intrinsics>(&runtime)?;
-        let gates = context.with(|ctx| -> rquickjs::Result<Vec<Persistent<Function<'static>>>> {
+        context.with(|ctx| -> rquickjs::Result<()> {
             raw::enter(&ctx);
-            core.reins.set(Some(Reins::of(&ctx)));
-            let prelude = Prelude::run(&ctx, host_functions(&ctx, &core)?)?;
-            *core.prelude.borrow_mut() = Some(Rc::new(prelude));
-            core.spec
-                .gates
-                .iter()
-                .enumerate()
-                .map(|(index, gate)| gate_function(&ctx, &core, index, &gate.name))
-                .collect()
+            raw::attach(&ctx, &core);
+            let reins = Reins::of(&ctx);
+            core.reins.set(Some(reins));
+            core.meter.steer(Some(reins));
+            let gates: Result<Vec<CString>, _> =
+                core.spec.gates.iter().map(|gate| CString::new(gate.name.as_str())).collect();
+            *core.kept.borrow_mut() = Some(natives::install(&ctx, &gates?)?);
+            Ok(())
         })?;
-        Ok(Self { gates, context, runtime, core })
+        Ok(Self { context, _runtime: runtime, core })
     }
 
     pub(super) fn meter(&self) -> &Meter {
@@ -276,20 +359,23 @@ impl Machine {
     fn execute(&self, ctx: &Ctx<'_>, program: &Program) -> Outcome {
         raw::enter(ctx);
         self.core.loosen(self.core.spec.limits.stack());
-        match self.prepare(ctx, program) {
+        let outcome = match self.prepare(ctx, program) {
             Ok(true) => Run::new(&self.core, program).complete(ctx),
             Ok(false) | Err(_) => Run::new(&self.core, program).unprepared(ctx),
+        };
+        match self.core.panic.take() {
+            None => outcome,
+            Some(panic) => std::panic::resume_unwind(panic),
         }
     }
 
     /// Gates have their names and variables their values; answers whether every gate could get its name back.
     fn prepare(&self, ctx: &Ctx<'_>, program: &Program) -> rquickjs::Result<bool> {
-        let prelude = self.core.prelude()?;
         for (name, value) in &program.variables {
-            prelude.bind(ctx, name, values::read(ctx, value)?)?;
+            natives::bind(ctx, name, values::read(ctx, value)?)?;
         }
-        for (gate, function) in self.core.spec.gates.iter().zip(&self.gates) {
-            if !prelude.restore(ctx, &gate.name, function.clone().restore(ctx)?)? {
+        for (index, gate) in self.core.spec.gates.iter().enumerate() {
+            if !natives::bind(ctx, &gate.name, natives::gate(&self.core, ctx, index)?)? {
                 return Ok(false);
             }
         }
@@ -299,47 +385,11 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // What `Core` keeps of the engine has to go before the engine; `Core` itself may outlive it in a closure.
+        // What the core keeps of the engine has to go before the engine, and nobody steers what is being freed.
+        self.core.reins.set(None);
+        self.core.meter.steer(None);
         self.core.rejected.borrow_mut().clear();
-        self.core.prelude.borrow_mut().take();
-        self.runtime.set_interrupt_handler(None);
-        self.runtime.set_host_promise_rejection_tracker(None);
+        self.core.lates.take();
+        self.core.kept.take();
     }
-}
-
-/// A `GateError`.
-fn refusal<'js>(ctx: &Ctx<'js>, prelude: &Prelude, throw: &Throw) -> rquickjs::Result<Value<'js>> {
-    let fields = json!({"type": throw.kind, "code": throw.code, "retry": throw.retry, "data": throw.data});
-    prelude.refusal(ctx, &throw.message, values::read(ctx, &fields)?)
-}
-
-fn host_functions<'js>(ctx: &Ctx<'js>, core: &Rc<Core>) -> rquickjs::Result<Object<'js>> {
-    let host = Object::new(ctx.clone())?;
-    let of = Rc::clone(core);
-    host.set("now", Function::new(ctx.clone(), move || of.clock.get().unix_millis() as f64)?)?;
-    let of = Rc::clone(core);
-    host.set("random", Function::new(ctx.clone(), move || of.random())?)?;
-    let of = Rc::clone(core);
-    host.set("print", Function::new(ctx.clone(), move |ctx: Ctx<'js>, line: String| of.print(&ctx, &line))?)?;
-    let of = Rc::clone(core);
-    let of_beat = Rc::clone(core);
-    let beat = move |ctx: Ctx<'js>| match of_beat.interrupted() {
-        false => Ok(()),
-        true => of_beat.alive(&ctx),
-    };
-    host.set("beat", Function::new(ctx.clone(), beat)?)?;
-    host.set("plain", Function::new(ctx.clone(), |value: Value<'js>| value.is_array() && !value.is_proxy())?)?;
-    host.set("check", Function::new(ctx.clone(), move |ctx: Ctx<'js>| of.alive(&ctx))?)?;
-    Ok(host)
-}
-
-fn gate_function<'js>(
-    ctx: &Ctx<'js>,
-    core: &Rc<Core>,
-    index: usize,
-    name: &str,
-) -> rquickjs::Result<Persistent<Function<'static>>> {
-    let of = Rc::clone(core);
-    let call = move |ctx: Ctx<'js>, passed: Rest<Value<'js>>| of.call(&ctx, index, passed.0);
-    Ok(Persistent::save(ctx, Function::new(ctx.clone(), call)?.with_name(name)?))
 }

@@ -8,6 +8,7 @@ use rquickjs::object::{Filter, Property};
 use rquickjs::{Array, Ctx, Function, IntoAtom, Object, String as JsString, Value};
 use serde_json::{Map, Number, Value as Json};
 
+use super::raw::{self, Class};
 use crate::arguments::{Fault, Rule};
 use crate::limits;
 
@@ -27,8 +28,6 @@ impl From<rquickjs::Error> for Refusal {
 
 /// Writes values as JSON within one bound on their size.
 pub(super) struct Writer<'js> {
-    /// Names a collection whose members are not properties; written as an object it would be empty.
-    kind: Function<'js>,
     open: Vec<Value<'js>>,
     path: String,
     left: usize,
@@ -37,11 +36,13 @@ pub(super) struct Writer<'js> {
 /// The largest integer that a number of the language holds exactly, plus one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-impl<'js> Writer<'js> {
-    pub(super) fn new(kind: Function<'js>) -> Self {
-        Self { kind, open: Vec::new(), path: String::new(), left: limits::ARGUMENT_BYTES_MAX }
+impl Default for Writer<'_> {
+    fn default() -> Self {
+        Self { open: Vec::new(), path: String::new(), left: limits::ARGUMENT_BYTES_MAX }
     }
+}
 
+impl<'js> Writer<'js> {
     /// The arguments of a call; `undefined` is absence.
     pub(super) fn arguments(&mut self, values: Vec<Value<'js>>) -> Result<Vec<Option<Json>>, Refusal> {
         let mut written = Vec::with_capacity(values.len());
@@ -161,7 +162,7 @@ impl<'js> Writer<'js> {
     }
 
     fn members(&mut self, object: Object<'js>) -> Result<Json, Refusal> {
-        if object.is_array() {
+        if raw::is_list(object.ctx(), object.as_value())? {
             return self.elements(&object);
         }
         let mut map = Map::new();
@@ -176,11 +177,11 @@ impl<'js> Writer<'js> {
             self.path.truncate(at);
         }
         if map.is_empty() {
-            let kind: Option<String> = self.kind.call((object,))?;
-            match kind.as_deref() {
-                Some("Map") => return self.fault(Rule::Collection("Map")),
-                Some(_) => return self.fault(Rule::Collection("Set")),
-                None => {}
+            // A collection's members are no properties: written as an object it would be empty.
+            match raw::class(object.as_value()) {
+                Class::Map => return self.fault(Rule::Collection("Map")),
+                Class::Set => return self.fault(Rule::Collection("Set")),
+                Class::Date | Class::RegExp | Class::Other => {}
             }
         }
         Ok(Json::Object(map))

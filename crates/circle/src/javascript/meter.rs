@@ -1,7 +1,7 @@
 //! What one program may use, and the moment at which it has used it up.
 //!
 //! The engine asks in two places: its allocator before each block ([`Meter::grants`]) and its interrupt handler every
-//! few thousand steps ([`Meter::poll`]). Heap, processor time and wall time are latched here, outside of the language,
+//! few steps ([`Meter::poll`]). Heap, processor time and wall time are latched here, outside of the language,
 //! so a program can catch what the engine throws at it but not the end that follows.
 
 use std::cell::Cell;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::output::Limit;
+use super::raw::Reins;
 use crate::limits;
 
 /// Why a program is over before its own end.
@@ -29,7 +30,7 @@ pub(super) enum Beat {
     End(Limit),
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Meter {
     heap_used: Cell<usize>,
     heap_max: Cell<usize>,
@@ -42,6 +43,10 @@ pub(super) struct Meter {
     wall_max: Cell<Duration>,
     wall_before: Cell<Duration>,
     slice: Cell<Option<Slice>>,
+    /// The tick of the coarse clock at which the time was last looked at.
+    looked: Cell<u64>,
+    /// What brings the next poll nearer.
+    reins: Cell<Option<Reins>>,
     waiting: Cell<Option<Instant>>,
 }
 
@@ -57,7 +62,20 @@ fn thread_cpu() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
+/// A clock that goes in steps of a few milliseconds and costs next to nothing to read.
+fn coarse_tick() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
 impl Meter {
+    pub(super) fn steer(&self, reins: Option<Reins>) {
+        self.reins.set(reins);
+    }
+
     /// A new program begins, with all of its time before it.
     pub(super) fn begin(&self, heap_max: usize, cpu_max: Duration, wall_max: Duration) {
         self.heap_max.set(heap_max);
@@ -106,6 +124,11 @@ impl Meter {
     pub(super) fn poll(&self) -> Beat {
         let Some(slice) = self.slice.get() else { return Beat::GoOn };
         if self.spent.get().is_none() {
+            // Polls are many and looks are dear: one for each tick is enough.
+            let tick = coarse_tick();
+            if self.looked.replace(tick) == tick {
+                return Beat::GoOn;
+            }
             if self.cpu_is_spent(slice) {
                 self.spent.set(Some(Limit::Cpu));
             } else if self.wall_before.get() + slice.wall.elapsed() > self.wall_max.get() {
@@ -133,9 +156,14 @@ impl Meter {
         if !piece
             && let Some(slice) = self.slice.get()
             && self.spent.get().is_none()
-            && self.cpu_is_spent(slice)
+            && slice.wall.elapsed() >= Duration::from_millis(limits::SLICE_MS)
         {
-            self.spent.set(Some(Limit::Cpu));
+            if self.cpu_is_spent(slice) {
+                self.spent.set(Some(Limit::Cpu));
+            }
+            if let Some(reins) = self.reins.get() {
+                reins.poll_after(1);
+            }
         }
         let Some(after) = self.heap_used.get().checked_add(more) else { return false };
         if after > self.heap_max.get() && self.spent.get().is_none() {

@@ -14,13 +14,15 @@ mod host;
 mod json;
 mod medium;
 mod meter;
+mod natives;
 mod output;
-mod prelude;
 mod raw;
 mod rebuild;
 mod rewrite;
 mod run;
 mod sandbox;
+mod watch;
+mod worker;
 
 pub use host::{Host, Options};
 pub use medium::Javascript;

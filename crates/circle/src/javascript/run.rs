@@ -1,5 +1,6 @@
 //! One program from its text to its output.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use corosensei::stack::DefaultStack;
@@ -9,6 +10,7 @@ use rquickjs::{Ctx, Promise, Value};
 
 use super::engine::{Core, Outcome};
 use super::meter::End;
+use super::natives::{self, Failure};
 use super::output::{Error, Fault, Limit, Output, Place};
 use super::raw;
 use super::rewrite::{Rewritten, rewrite};
@@ -30,6 +32,23 @@ enum Halt<'js> {
     Threw(Fault, Value<'js>),
     /// Nothing was thrown, but there is nothing left to wait for, or nothing that could be read.
     Said(Fault, &'static str),
+}
+
+/// Reads a program on a stack of its own. The stack is kept for the next one, unless a long program may have used much
+/// of it.
+fn read(source: &str) -> Option<Rewritten> {
+    thread_local! {
+        static KEPT: Cell<Option<DefaultStack>> = const { Cell::new(None) };
+    }
+    let mut stack = match KEPT.take() {
+        Some(stack) => stack,
+        None => DefaultStack::new(limits::READING_STACK_BYTES).ok()?,
+    };
+    let rewritten = raw::apart(&mut stack, || std::panic::catch_unwind(|| rewrite(source)).ok().flatten());
+    if source.len() <= limits::READING_STACK_KEPT_SOURCE_BYTES {
+        KEPT.set(Some(stack));
+    }
+    rewritten
 }
 
 impl<'a> Run<'a> {
@@ -60,10 +79,7 @@ impl<'a> Run<'a> {
     fn evaluate<'js>(&mut self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
         let source = &self.program.source;
         raw::compile(ctx, source, &self.program.name).map_err(|_| self.halt(ctx, Fault::Syntax))?;
-        let read = DefaultStack::new(limits::READING_STACK_BYTES).ok().and_then(|mut stack| {
-            raw::apart(&mut stack, || std::panic::catch_unwind(|| rewrite(source)).ok().flatten())
-        });
-        let Some(rewritten) = read else { return Err(Halt::Said(Fault::Syntax, "the program cannot be read")) };
+        let Some(rewritten) = read(source) else { return Err(Halt::Said(Fault::Syntax, "the program cannot be read")) };
         let mut options = EvalOptions::default();
         options.strict = false;
         options.promise = true;
@@ -81,7 +97,7 @@ impl<'a> Run<'a> {
         }
         self.handled(ctx)?;
         if !value.is_undefined() {
-            let text = self.core.prelude().and_then(|prelude| prelude.text(ctx, value));
+            let text = natives::shown(self.core, ctx, &value);
             let text = text.map_err(|_| self.halt(ctx, Fault::Threw))?;
             // A proxy's traps may have run, and may have left jobs.
             self.jobs(ctx)?;
@@ -148,28 +164,21 @@ impl<'a> Run<'a> {
     }
 
     fn threw<'js>(&mut self, ctx: &Ctx<'js>, fault: Fault, thrown: Value<'js>) {
-        let told = self.core.prelude().and_then(|prelude| prelude.failure(ctx, thrown));
-        let mut told = match told {
-            Ok(told) => told.into_iter(),
-            Err(_) => {
-                ctx.catch();
-                Vec::new().into_iter()
-            }
-        };
-        let mut next = || {
-            let mut text = told.next().unwrap_or_default();
+        let Failure { mut name, mut message, stack } = natives::failure(self.core, ctx, &thrown).unwrap_or_else(|_| {
+            ctx.catch();
+            Failure { name: "Uncaught".into(), message: "what was thrown cannot be shown".into(), ..Failure::default() }
+        });
+        for text in [&mut name, &mut message] {
             text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
-            text
-        };
-        let (name, message) = (next(), next());
-        let place = self.place(&told.next().unwrap_or_default());
+        }
+        let place = self.place(&stack);
         if fault != Fault::Syntax && name == "RangeError" && message == "Maximum call stack size exceeded" {
             self.output.limit = Some(Limit::Stack);
         }
         self.output.error = Some(Error { fault, name, message, place });
     }
 
-    /// The first frame that is the entity's own: natives have no place, and the prelude is nobody's program.
+    /// The first frame that is the entity's own: natives have no place, and our own scripts are nobody's program.
     fn place(&self, stack: &str) -> Option<Place> {
         stack.lines().find_map(|frame| {
             let frame = frame.trim().trim_start_matches("at ");
@@ -177,8 +186,8 @@ impl<'a> Run<'a> {
             let (rest, column) = inner.rsplit_once(':')?;
             let (program, line) = rest.rsplit_once(':')?;
             let (line, column) = (line.parse().ok()?, column.parse().ok()?);
-            // The prelude's frames have no lines.
-            if program == super::prelude::NAME || line == 0 {
+            // The frames of our own scripts have no lines.
+            if program == natives::LATE_NAME || line == 0 {
                 return None;
             }
             let column = (program == self.program.name).then(|| match &self.rewritten {

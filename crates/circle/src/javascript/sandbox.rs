@@ -232,7 +232,7 @@ impl Sandbox {
             }
         };
         let spec = Arc::clone(&inner.spec);
-        inner.ask(|reply| lane.send(Command::Run { id, spec, program, cpu_max, reply })).await
+        inner.ask(lane.ask(id, Command::Run { id, spec, program, cpu_max })).await
     }
 
     /// What ends its program from elsewhere; before the first program there is nothing to end.
@@ -245,7 +245,7 @@ impl Suspended {
     /// Answers the call at this reading of the clock, and runs the program on.
     pub async fn answer(self, answer: Answer, now: Timestamp) -> Result<Event, Lost> {
         let (lane, id) = self.inner.placed.clone().ok_or(Lost::Stopped)?;
-        self.inner.ask(|reply| lane.send(Command::Answer { id, answer, now, reply })).await
+        self.inner.ask(lane.ask(id, Command::Answer { id, answer, now })).await
     }
 
     /// Ends the program here: it is rolled back, and what it printed so far is its output.
@@ -269,10 +269,11 @@ impl Canceller {
 }
 
 impl Inner {
-    async fn ask(self, send: impl FnOnce(oneshot::Sender<Message>)) -> Result<Event, Lost> {
-        let (reply, answered) = oneshot::channel();
-        send(reply);
-        match answered.await {
+    async fn ask(self, answered: oneshot::Receiver<Message>) -> Result<Event, Lost> {
+        let watched = self.host.watched();
+        let answered = answered.await;
+        drop(watched);
+        match answered {
             Ok(Message::Call { gate, arguments }) => {
                 let gate = self.spec.gates.get(gate).ok_or(Lost::Stopped)?;
                 let arguments = arguments.and_then(|passed| arguments::named(&gate.properties, passed));

@@ -1,0 +1,128 @@
+//! The global object, and what would take a gate from it for ever.
+//!
+//! A program may give a gate's name another meaning, for as long as it runs. So the globals cannot be frozen, nor a
+//! gate's name nailed, also not through a proxy.
+
+use rquickjs::object::Property;
+use rquickjs::{Ctx, Object, Value};
+
+use super::{Call, Holder, Kept, number};
+use crate::javascript::raw;
+
+impl<'js> Call<'_, 'js> {
+    fn is_globals(&self, value: &Value<'js>) -> bool {
+        *value == self.ctx.globals().into_value()
+    }
+
+    /// The key as the engine reads it: a symbol or a text. What is no text yet is asked once.
+    fn key(&self, key: &Value<'js>) -> rquickjs::Result<Value<'js>> {
+        raw::key(self.ctx, key)
+    }
+
+    fn refuse_gate(&self, key: &Value<'js>) -> rquickjs::Result<()> {
+        if !raw::is_text(key) {
+            return Ok(());
+        }
+        let gates = &self.core.spec.gates;
+        let named = raw::text_bytes(self.ctx, key, |name| gates.iter().any(|gate| gate.name.as_bytes() == name))?;
+        if !named {
+            return Ok(());
+        }
+        let name = key.get::<String>().unwrap_or_default();
+        self.wrong(&format!("{name} is a gate: its property cannot be redefined"))
+    }
+
+    fn frozen<T>(&self) -> rquickjs::Result<T> {
+        self.wrong("the global object cannot be frozen, sealed or wrapped")
+    }
+}
+
+/// `Object.defineProperty` and `Reflect.defineProperty`.
+pub(super) fn define_property<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    if call.is_globals(&call.arg(0)) {
+        let key = call.key(&call.arg(1))?;
+        call.refuse_gate(&key)?;
+        call.set_arg(1, key);
+    }
+    call.forward()
+}
+
+pub(super) fn define_properties<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    let target = call.arg(0);
+    let properties = call.arg(1);
+    let (true, Some(properties)) = (call.is_globals(&target), properties.as_object()) else { return call.forward() };
+    let native = call.native_of(Holder::Object, c"defineProperty")?;
+    raw::each_key(call.ctx, properties, |key| {
+        if !raw::own(call.ctx, properties, &key)?.is_some_and(|own| own.enumerable) {
+            return Ok(());
+        }
+        call.refuse_gate(&key)?;
+        let property: Value<'js> = properties.get(key.clone())?;
+        raw::call(call.ctx, &native, &call.undefined(), &[target.clone(), key, property])?;
+        Ok(())
+    })?;
+    Ok(target)
+}
+
+/// `__defineGetter__` and `__defineSetter__`.
+pub(super) fn define_accessor<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    if call.this.is_undefined() || call.is_globals(&call.this) {
+        let key = call.key(&call.arg(0))?;
+        call.refuse_gate(&key)?;
+        call.set_arg(0, key);
+    }
+    call.forward()
+}
+
+/// `Object.freeze` and its like.
+pub(super) fn lock<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    if call.is_globals(&call.arg(0)) {
+        return call.frozen();
+    }
+    call.forward()
+}
+
+pub(super) fn proxy<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    if call.this.is_undefined() {
+        return call.wrong("Proxy is a constructor: call it with new");
+    }
+    if call.is_globals(&call.arg(0)) {
+        return call.frozen();
+    }
+    let native = call.kept(Kept::NativeProxy)?;
+    raw::construct(call.ctx, &native, &native, &call.args)
+}
+
+pub(super) fn revocable<'js>(mut call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    if call.is_globals(&call.arg(0)) {
+        return call.frozen();
+    }
+    call.this = call.kept(Kept::NativeProxy)?;
+    call.forward()
+}
+
+/// Puts a constructor of ours in the place of `Proxy`, and gives it.
+pub(super) fn replace_proxy<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
+    let ours = raw::constructor(ctx, c"Proxy", 2, number(Holder::Hidden, c"Proxy")?)?;
+    ctx.globals().prop("Proxy", Property::from(ours.clone()).writable().configurable())?;
+    ours.into_object().ok_or(rquickjs::Error::Unknown)
+}
+
+/// Chance comes from the host.
+pub(super) fn random<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    Ok(Value::new_float(call.ctx.clone(), call.core.random()))
+}
+
+/// `console.log` and its like.
+pub(super) fn log<'js>(call: Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    call.core.alive(call.ctx)?;
+    let mut line = String::new();
+    for (place, value) in call.args.iter().enumerate() {
+        if place > 0 {
+            line.push(' ');
+        }
+        line.push_str(&super::show::text(call.core, call.ctx, value, false)?);
+    }
+    call.core.print(call.ctx, &line)?;
+    Ok(call.undefined())
+}

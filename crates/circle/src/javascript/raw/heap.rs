@@ -1,0 +1,87 @@
+//! The allocator of one sandbox.
+//!
+//! [`Heap`] forwards to rquickjs' own allocator and keeps a count; it refuses by answering null, which every allocator
+//! may do. So it is as sound as that allocator: no block is made, moved or freed by anybody else, and whoever calls keeps
+//! the promises of the trait, which are handed on as they are. Sizes are taken from the allocator's own record of a
+//! block, so the count cannot drift; a block that could not be moved stays, and stays counted. The count is in a
+//! [`Meter`], which the engine's one thread shares with nobody.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::rc::Rc;
+
+use rquickjs::allocator::{Allocator, RustAllocator};
+
+use crate::javascript::meter::Meter;
+
+/// See the module.
+pub(in crate::javascript) struct Heap {
+    blocks: RustAllocator,
+    meter: Rc<Meter>,
+}
+
+impl Heap {
+    pub(in crate::javascript) fn new(meter: Rc<Meter>) -> Self {
+        Self { blocks: RustAllocator, meter }
+    }
+
+    fn counted(&self, block: *mut u8) -> *mut u8 {
+        if !block.is_null() {
+            // SAFETY: `block` was just handed out by this allocator.
+            self.meter.took(unsafe { RustAllocator::usable_size(block) });
+        }
+        block
+    }
+}
+
+// SAFETY: every block comes from `RustAllocator`, which keeps the promises of the trait; null is always allowed.
+unsafe impl Allocator for Heap {
+    fn alloc(&mut self, size: usize) -> *mut u8 {
+        if !self.meter.grants(size) {
+            return ptr::null_mut();
+        }
+        let block = self.blocks.alloc(size);
+        self.counted(block)
+    }
+
+    fn calloc(&mut self, count: usize, size: usize) -> *mut u8 {
+        match count.checked_mul(size) {
+            Some(total) if self.meter.grants(total) => {
+                let block = self.blocks.calloc(count, size);
+                self.counted(block)
+            }
+            Some(_) | None => ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&mut self, block: *mut u8) {
+        // SAFETY: the caller's promise, handed on.
+        unsafe {
+            self.meter.gave(RustAllocator::usable_size(block));
+            self.blocks.dealloc(block);
+        }
+    }
+
+    unsafe fn realloc(&mut self, block: *mut u8, new_size: usize) -> *mut u8 {
+        if block.is_null() {
+            return self.alloc(new_size);
+        }
+        // SAFETY: the caller's promise, handed on; on failure the old block stays and stays counted.
+        unsafe {
+            let before = RustAllocator::usable_size(block);
+            if new_size > before && !self.meter.grants(new_size - before) {
+                return ptr::null_mut();
+            }
+            let moved = self.blocks.realloc(block, new_size);
+            if !moved.is_null() {
+                self.meter.gave(before);
+            }
+            self.counted(moved)
+        }
+    }
+
+    unsafe fn usable_size(block: *mut u8) -> usize {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { RustAllocator::usable_size(block) }
+    }
+}

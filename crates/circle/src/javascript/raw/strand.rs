@@ -1,0 +1,133 @@
+//! Programs on stacks of their own.
+//!
+//! A [`Strand`] is a coroutine that runs one program. Code deep inside the engine has to suspend it without being handed
+//! the coroutine's yielder, so the yielder's address is kept in `CURRENT`. The address is dereferenced only in
+//! [`suspend`], and `CURRENT` holds it only while that very strand is being resumed on this thread: [`Strand::resume`]
+//! puts it there and takes it out, and refuses to be nested. The yielder lives on the strand's stack below every frame of
+//! its body, so it outlives whatever can call `suspend`. Strands and `CURRENT` are bound to one thread (`Strand` is not
+//! `Send`, `CURRENT` is thread-local).
+//!
+//! So a suspension is sound wherever it is asked for; outside of a strand it is refused.
+//!
+//! Dropping a suspended coroutine would unwind through the engine's C frames, which is undefined. `Strand::drop`
+//! therefore leaks one that is not finished; the owner resumes it with a kill first, so this does not happen.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder, on_stack};
+
+use crate::javascript::{Pause, Wake};
+
+type Between = Yielder<Wake, Pause>;
+
+thread_local! {
+    /// The yielder of the strand that runs on this thread now, its type erased; see the module's first argument.
+    static CURRENT: Cell<Option<NonNull<()>>> = const { Cell::new(None) };
+}
+
+/// What a resumed strand came back with.
+pub(in crate::javascript) enum Returned<Done> {
+    Paused(Pause),
+    Done(Done),
+}
+
+/// One program on its own stack.
+pub(in crate::javascript) struct Strand<Done: 'static> {
+    coroutine: ManuallyDrop<Coroutine<Wake, Pause, Done, DefaultStack>>,
+    yielder: Rc<Cell<Option<NonNull<()>>>>,
+    stack_bytes: usize,
+}
+
+impl<Done: 'static> Strand<Done> {
+    /// A strand that will run `body` on `stack` when it is first resumed.
+    pub(in crate::javascript) fn new(
+        stack_bytes: usize,
+        stack: DefaultStack,
+        body: impl FnOnce() -> Done + 'static,
+    ) -> Self {
+        let yielder = Rc::new(Cell::new(None));
+        let own = Rc::clone(&yielder);
+        let coroutine = Coroutine::with_stack(stack, move |handed: &Between, _: Wake| {
+            let address = NonNull::from(handed).cast::<()>();
+            own.set(Some(address));
+            CURRENT.set(Some(address));
+            body()
+        });
+        Self { coroutine: ManuallyDrop::new(coroutine), yielder, stack_bytes }
+    }
+
+    /// Runs it until it pauses or is done.
+    ///
+    /// # Panics
+    /// With the body's panic, and if it is called from inside a strand or after the strand was done.
+    pub(in crate::javascript) fn resume(&mut self, wake: Wake) -> Returned<Done> {
+        /// Also when the body panics, the thread is outside of every strand again.
+        struct Outside;
+        impl Drop for Outside {
+            fn drop(&mut self) {
+                CURRENT.set(None);
+            }
+        }
+        assert!(CURRENT.get().is_none(), "a strand was resumed from inside another");
+        let _outside = Outside;
+        CURRENT.set(self.yielder.get());
+        match self.coroutine.resume(wake) {
+            CoroutineResult::Yield(pause) => Returned::Paused(pause),
+            CoroutineResult::Return(done) => Returned::Done(done),
+        }
+    }
+
+    pub(in crate::javascript) fn started(&self) -> bool {
+        self.coroutine.started()
+    }
+
+    /// What its stack was asked to hold.
+    pub(in crate::javascript) fn stack_bytes(&self) -> usize {
+        self.stack_bytes
+    }
+
+    /// The stack of a finished strand, for the next one; `None` if it is not finished.
+    pub(in crate::javascript) fn into_stack(self) -> Option<DefaultStack> {
+        let mut strand = ManuallyDrop::new(self);
+        // SAFETY: `strand` is never dropped, so nobody takes either field a second time.
+        let (coroutine, yielder) = unsafe { (ManuallyDrop::take(&mut strand.coroutine), ptr::read(&strand.yielder)) };
+        drop(yielder);
+        if coroutine.done() {
+            Some(coroutine.into_stack())
+        } else {
+            std::mem::forget(coroutine);
+            None
+        }
+    }
+}
+
+impl<Done: 'static> Drop for Strand<Done> {
+    fn drop(&mut self) {
+        if self.coroutine.done() || !self.coroutine.started() {
+            // SAFETY: dropped once, here; the coroutine is finished or has not begun, so nothing is unwound.
+            unsafe { ManuallyDrop::drop(&mut self.coroutine) }
+        }
+    }
+}
+
+/// Suspends the strand that runs now and waits for its next wake; gives the pause back if no strand runs.
+pub(in crate::javascript) fn suspend(pause: Pause) -> Result<Wake, Pause> {
+    match CURRENT.get() {
+        // SAFETY: the first argument of the module. `new` stored the address of a yielder of exactly this type.
+        Some(address) => Ok(unsafe { address.cast::<Between>().as_ref() }.suspend(pause)),
+        None => Err(pause),
+    }
+}
+
+/// Runs `reading` on `stack`, outside of every strand.
+pub(in crate::javascript) fn apart<R>(stack: &mut DefaultStack, reading: impl FnOnce() -> R) -> R {
+    let strand = CURRENT.take();
+    let result = on_stack(stack, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(reading)));
+    CURRENT.set(strand);
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
