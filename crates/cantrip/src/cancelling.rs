@@ -20,7 +20,7 @@ pub(crate) fn is_asked_for(records: &[Record]) -> bool {
 
 impl Runtime {
     /// Asks a run to end, whoever has it: one that is under way here ends at once, one of another process as soon as
-    /// that looks (within [`limits::HEARTBEAT_MS`](crate::limits::HEARTBEAT_MS)), one that waits when it is resumed.
+    /// that looks (within [`limits::CANCEL_LOOK_MS`](crate::limits::CANCEL_LOOK_MS)), one that waits when it is resumed.
     /// The wish is on record, so it outlives every process. Asking again changes nothing.
     pub async fn cancel(&self, run: RunId, actor: &Actor) -> Guarded {
         let call = Call::surface("cancel").run(run);

@@ -47,6 +47,8 @@ cantrip_canon::limits! {
     HEARTBEAT_MS: u64 = 10_000, "ms";
     /// How long a person has to decide about a call; then it is denied.
     APPROVAL_EXPIRES_SECONDS: u64 = 24 * 60 * 60, "s";
+    /// How often who works on a run looks whether someone asked for its end.
+    CANCEL_LOOK_MS: u64 = 1_000, "ms";
     /// Children of one batch that run at once.
     BATCH_TOGETHER_MAX: usize = 8, "children";
     /// Entities of one tree that run at once; one that waits for its children does not count.
@@ -58,4 +60,5 @@ cantrip_canon::limits! {
     WATCHED_EVENTS_MAX: usize = 65_536, "events";
 }
 
-const _: () = assert!(HEARTBEAT_MS * 2 < LEASE_MS && BATCH_TOGETHER_MAX <= TREE_TOGETHER_MAX);
+const _: () =
+    assert!(HEARTBEAT_MS * 2 < LEASE_MS && CANCEL_LOOK_MS <= HEARTBEAT_MS && BATCH_TOGETHER_MAX <= TREE_TOGETHER_MAX);

@@ -25,6 +25,12 @@ cantrip_canon::limits! {
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
     /// What each text may have where all of them together do not fit.
     DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
+    /// Runs that are listed at once.
+    RUNS_LISTED_MAX: usize = 1_000, "runs";
+    /// How long to wait for the process that works on a run to end it.
+    CANCEL_WAIT_MS: u64 = 10_000, "ms";
+    /// What a disk should have left for a store; less is told by `doctor`.
+    FREE_BYTES_MIN: u64 = 64 << 20, "bytes";
     /// A file of conformance cases.
     CASES_BYTES_MAX: usize = 8 << 20, "bytes";
     /// How long one conformance case may take; one that takes longer has failed.
@@ -33,6 +39,8 @@ cantrip_canon::limits! {
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
 }
 
+// A worker looks several times while someone waits for it.
+const _: () = assert!(CANCEL_WAIT_MS > 3 * cantrip::limits::CANCEL_LOOK_MS);
 const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip_reply::limits::REPLY_BYTES_MAX / 2);
 const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);
 

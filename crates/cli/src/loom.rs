@@ -253,7 +253,7 @@ async fn verified(guard: &Guard, place: Place) -> Told {
 }
 
 /// What was found to be sound, and how the store is called.
-async fn inspected(place: Place) -> Result<(String, Verified), Refusal> {
+pub(crate) async fn inspected(place: Place) -> Result<(String, Verified), Refusal> {
     let refused = |error: Error| {
         if let Error::Damaged(damage) = &error { altered(damage) } else { store_refusal(&error) }
     };

@@ -7,6 +7,7 @@ mod cast;
 mod codes;
 mod conformance;
 mod demo;
+mod doctor;
 mod dry_run;
 mod given;
 mod interrupt;
@@ -16,6 +17,7 @@ mod new;
 mod origin;
 mod person;
 mod present;
+mod process;
 mod run;
 mod spells;
 mod store;
@@ -60,6 +62,7 @@ enum Command {
     #[command(visible_alias = "invoke")]
     Summon(summon::Summon),
     New(new::New),
+    Doctor(doctor::Doctor),
     Stream(stream::Stream),
     Codes(codes::Codes),
     Limits(limits::Limits),
@@ -97,6 +100,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             let guarded = guard.call(Call::surface("new"), |rb| async { new.reply(rb) }).await;
             present.reply(guarded, || new.draw())
         }
+        Command::Doctor(doctor) => doctor.run(&guard, present).await,
         Command::Conformance(conformance) => conformance.run(&guard, present).await,
         Command::Codes(codes) => {
             let guarded = guard.call(Call::surface("codes"), |rb| async { codes.reply(rb) }).await;

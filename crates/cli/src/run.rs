@@ -1,51 +1,84 @@
-//! `cantrip run`: a run that was interrupted or cut off goes on.
+//! `cantrip run`: what runs there are, who works on them, and how one that was interrupted goes on or ends.
+
+mod cancel;
+mod list;
 
 use std::process::ExitCode;
 
-use cantrip::canon::RunId;
-use cantrip::loom::Loom;
+use cantrip::canon::{EntityId, RunId};
+use cantrip::loom::{AnyLoom, Journal, Loom, Page, RunState};
 use cantrip::{Cancel, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
+use serde_json::json;
 
 use crate::cast::finish;
 use crate::loom::find;
 use crate::origin::{self, Found, Wanted};
-use crate::present::Present;
+use crate::present::{DIM, Present, say};
+use crate::process;
 use crate::store::{self, Store};
 use crate::watch::{Shows, Viewer};
 
-/// Go on with a run that was interrupted or cut off.
+/// Look at runs, go on with one that was interrupted or cut off, end one.
+///
+/// A run is one cast with all its children. One process at a time works on it, under a lease; when that process is gone,
+/// any other may go on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "An id may be shortened while it stays unique. @last, or none, is the latest run; an entity \
-                        stands for its last.\n\nExamples:\n  cantrip run resume\n  cantrip run continue run_06cyf9")]
+                        stands for its last.\n\nExamples:\n  cantrip run ls\n  cantrip run resume\n  \
+                        cantrip run resume --all\n  cantrip run continue run_06cyf9\n  cantrip run cancel run_06cyf9")]
 pub(crate) struct RunCommand {
     #[command(subcommand)]
     what: What,
+
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// List runs, latest last: how each stands, who holds it, what it is about.
+    #[command(after_help = "Examples:\n  cantrip run ls\n  cantrip run ls --state waiting --json")]
+    Ls(list::Listing),
+
+    /// Tell all about one run.
+    #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run show run_06cyf9")]
+    Show {
+        /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+        run: Option<String>,
+    },
+
     /// Go on with a run that waits, was killed or failed: nothing on record is asked for or executed again.
-    #[command(after_help = "Examples:\n  cantrip run resume\n  cantrip run resume run_06cyf9")]
-    Resume(Going),
+    #[command(after_help = "Examples:\n  cantrip run resume\n  cantrip run resume run_06cyf9\n  \
+                            cantrip run resume --all")]
+    Resume {
+        #[command(flatten)]
+        going: Going,
+
+        /// Go on with every run whose process is gone. Those that wait for someone are left alone.
+        #[arg(long, conflicts_with_all = ["run", "spell", "jsonl"])]
+        all: bool,
+    },
 
     /// Go on with a run that was truncated, under its own intent and with its counters new.
     #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9")]
     Continue(Going),
+
+    /// End a run, whichever process works on it. What was done stays on record.
+    #[command(after_help = "Examples:\n  cantrip run cancel\n  cantrip run cancel run_06cyf9")]
+    Cancel(cancel::Cancelling),
 }
 
 #[derive(Debug, clap::Args)]
 struct Going {
+    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
     run: Option<String>,
 
     /// The spell it was cast from, where it cannot be found.
     #[arg(long, value_name = "SPELL")]
     spell: Option<String>,
-
-    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
-    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
-    store: Option<String>,
 
     /// Print the upserts, one line of JSON each, in the place of the answer.
     #[arg(long, conflicts_with = "json")]
@@ -56,45 +89,130 @@ struct Going {
     quiet: bool,
 }
 
+/// How a run that was taken up goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Resumed,
+    Continued,
+}
+
 impl RunCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let going = match &self.what {
-            What::Resume(going) | What::Continue(going) => going,
+        let answered = match &self.what {
+            What::Ls(listing) => listing.answer(self.opened_to_read(), guard, present).await,
+            What::Show { run } => list::show(self.opened_to_read(), run.as_deref(), guard, present).await,
+            What::Resume { going, all: true } => self.resume_all(going, guard, present).await,
+            What::Resume { going, all: false } => self.go_on(going, Way::Resumed, guard, present).await,
+            What::Continue(going) => self.go_on(going, Way::Continued, guard, present).await,
+            What::Cancel(cancelling) => cancelling.answer(self.opened(), guard, present).await,
         };
-        match going.found().await {
-            Ok((store, run, found)) => {
-                let shows = Shows::of(present.json, going.jsonl, going.quiet);
-                let mut viewer = Viewer::new(shows);
-                viewer.begin(&found.spell, &store);
-                let service = Service::new(viewer.house(&store, guard));
-                let cancel = Cancel::new();
-                let reply = match self.what {
-                    What::Resume(_) => viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await,
-                    What::Continue(_) => {
-                        let continuing = Continuing::new().cancelled_by(&cancel);
-                        viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
-                    }
-                };
-                ExitCode::from(finish(&viewer, present, shows, &store, reply))
-            }
+        match answered {
+            Ok(status) => status,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("run"), |rb| async { rb.refuse(refusal) }).await;
                 present.reply(guarded, String::new)
             }
         }
     }
+
+    fn opened(&self) -> Result<Store, Refusal> {
+        store::open(self.store.as_deref(), &here()?)
+    }
+
+    fn opened_to_read(&self) -> Result<Store, Refusal> {
+        store::open_to_read(self.store.as_deref(), &here()?)
+    }
+
+    async fn go_on(&self, going: &Going, way: Way, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let store = self.opened()?;
+        let run = find::run(&store.loom, going.run.as_deref()).await?;
+        let found = cast_from(&store, run, going.spell.as_deref()).await?;
+        let shows = Shows::of(present.json, going.jsonl, going.quiet);
+        let mut viewer = Viewer::new(shows);
+        viewer.begin(&found.spell, &store);
+        let service = Service::new(viewer.house(&store, guard));
+        let cancel = Cancel::new();
+        let reply = match way {
+            Way::Resumed => {
+                freed(&store.loom, run).await?;
+                viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
+            }
+            Way::Continued => {
+                let continuing = Continuing::new().cancelled_by(&cancel);
+                viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
+            }
+        };
+        Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
+    }
+
+    /// One reply for each run, as it comes to rest; the exit status is that of the first that did not succeed.
+    async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let store = self.opened()?;
+        free_all(&store.loom).await?;
+        let viewer = Viewer::new(Shows::Nothing);
+        let service = Service::new(viewer.house(&store, guard));
+        let runs: Vec<RunId> = service.orphans().await?.into_iter().map(|run| run.run_id).collect();
+        if runs.is_empty() {
+            let filled = codes::read("runs without an owner").value(json!([]));
+            let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
+            return Ok(present.reply(guarded, || format!("{DIM}every run is over, waits, or is worked on{DIM:#}\n")));
+        }
+        let cancel = Cancel::new();
+        let mut status = 0;
+        let told = !present.json && !going.quiet;
+        let picked_up = service.pick_up(
+            runs,
+            async |run| Ok(cast_from(&store, run, None).await?.cantrip),
+            &cancel,
+            |run, reply| {
+                if told {
+                    say(&format!("{DIM}{run}{DIM:#}"));
+                }
+                let shown = crate::cast::answered(present, Shows::Nothing, reply);
+                status = if status == 0 { shown } else { status };
+            },
+        );
+        crate::interrupt::heeding(&cancel, told, picked_up).await;
+        Ok(ExitCode::from(status))
+    }
 }
 
-impl Going {
-    async fn found(&self) -> Result<(Store, RunId, Found), Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open(self.store.as_deref(), &here)?;
-        let run = find::run(&store.loom, self.run.as_deref()).await?;
-        let view = store.loom.run(run).await.map_err(|error| store_refusal(&error))?;
-        let Some(entity) = view.entity_id else {
-            return Err(codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast").into());
-        };
-        let found = origin::exactly(&store, entity, Wanted { spell: self.spell.as_deref(), crystal: None }).await?;
-        Ok((store, run, found))
+fn here() -> Result<std::path::PathBuf, Refusal> {
+    std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
+}
+
+/// The entity that a run is a cast of.
+async fn entity_of(loom: &AnyLoom, run: RunId) -> Result<EntityId, Refusal> {
+    let view = loom.run(run).await.map_err(|error| store_refusal(&error))?;
+    view.entity_id.ok_or_else(|| codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast").into())
+}
+
+/// What a run was cast from.
+async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<Found, Refusal> {
+    let entity = entity_of(&store.loom, run).await?;
+    origin::exactly(store, entity, Wanted { spell, crystal: None }).await
+}
+
+/// Lets go of a run that a process of this machine held which is no more.
+async fn freed(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
+    let stored = |error| store_refusal(&error);
+    match loom.holder(run).await.map_err(stored)? {
+        Some(lease) => process::release_if_gone(loom, &lease).await.map_err(stored),
+        None => Ok(false),
+    }
+}
+
+/// The same of every run that is worked on, as far as its lease says.
+async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
+    let mut page = Page::FIRST;
+    loop {
+        let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;
+        for run in &listed.items {
+            freed(loom, run.run_id).await?;
+        }
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(()),
+        }
     }
 }

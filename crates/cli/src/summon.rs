@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, RunId, TurnId};
-use cantrip::loom::{Ending, Loom, RunState, Turn};
+use cantrip::loom::{Ending, Journal, Loom, RunState, Turn};
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
@@ -25,6 +25,7 @@ use crate::given;
 use crate::loom::{draw, find};
 use crate::origin::{self, Found, Wanted};
 use crate::present::{BOLD, DIM, Present, answer, cut, harmless, program, say, width_of_error};
+use crate::process;
 use crate::spells::{self, Source};
 use crate::store::{self, Store};
 use crate::watch::{End, Shows, Viewer, waits};
@@ -254,6 +255,10 @@ impl Summoned<'_> {
             let run = loom.cast(*cast).await.map_err(stored)?.run_id;
             let state = loom.run(run).await.map_err(stored)?.state;
             self.waiting = (state.is_live() || state == RunState::Failed).then_some(run);
+            // Who comes back after a crash need not wait for the lease of what crashed.
+            if let Some(lease) = loom.holder(run).await.map_err(stored)? {
+                process::release_if_gone(loom, &lease).await.map_err(stored)?;
+            }
         }
         Ok(())
     }

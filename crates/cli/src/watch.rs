@@ -88,6 +88,10 @@ impl Viewer {
     /// A house with this store that is looked at.
     pub(crate) fn house(&self, store: &Store, guard: &Guard) -> Runtime {
         let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone());
+        let runtime = match crate::process::owner() {
+            Some(owner) => runtime.owned_by(owner),
+            None => runtime,
+        };
         match self.shows {
             Shows::Drawn | Shows::Upserts => runtime.watched_by(self.current.clone()),
             Shows::Nothing => runtime,

@@ -216,6 +216,6 @@ fn unknown(entity: EntityId) -> Refusal {
     codes::not_found("entity", entity.to_string()).into()
 }
 
-fn unbegun(guarded: Guarded) -> CastReply {
+pub(crate) fn unbegun(guarded: Guarded) -> CastReply {
     CastReply { guarded, outcome: None, run: None, entity: None }
 }

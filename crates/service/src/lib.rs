@@ -8,6 +8,7 @@
 mod act;
 pub mod limits;
 mod read;
+mod runs;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -25,4 +25,4 @@ mod views;
 mod writer;
 
 pub use prune::Anchor;
-pub use store::{SCHEMA, Store};
+pub use store::{Health, SCHEMA, Store};

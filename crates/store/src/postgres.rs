@@ -15,6 +15,7 @@ use crate::dialect::for_postgres;
 use crate::failure::{Failure, FailureKind};
 use crate::limits::{CONNECT_WAIT_MS, STATEMENTS_HELD_MAX};
 use crate::link::Write;
+use crate::store::SCHEMA;
 use crate::value::{Row, Value};
 
 /// Where a database is, and which of its schemas is meant.
@@ -22,6 +23,24 @@ use crate::value::{Row, Value};
 pub(crate) struct Address {
     config: Config,
     schema: String,
+}
+
+/// What Postgres listens on unless it is told otherwise.
+const PORT: u16 = 5432;
+
+/// The schema that a URL names, `?schema=NAME`, and the URL as the driver reads it: there it is no parameter.
+pub(crate) fn without_schema(url: &str) -> (Option<String>, String) {
+    let Some((place, parameters)) = url.split_once('?') else { return (None, url.to_owned()) };
+    let mut schema = None;
+    let mut others = Vec::new();
+    for parameter in parameters.split('&') {
+        match parameter.split_once('=') {
+            Some(("schema", name)) => schema = Some(name.to_owned()),
+            Some(_) | None => others.push(parameter),
+        }
+    }
+    let others = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+    (schema, format!("{place}{others}"))
 }
 
 impl Address {
@@ -42,17 +61,22 @@ impl Address {
         Ok(Self { config, schema: schema.to_owned() })
     }
 
-    /// As a person may read it: without the password.
+    /// As a person may read it, and give it again: without the password.
     pub(crate) fn shown(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             #[cfg(unix)]
-            Some(Host::Unix(path)) => path.display().to_string(),
+            Some(Host::Unix(path)) => path.display().to_string().replace('/', "%2F"),
             None => "localhost".to_owned(),
+        };
+        let port = match self.config.get_ports().first() {
+            Some(port) if *port != PORT => format!(":{port}"),
+            Some(_) | None => String::new(),
         };
         let user = self.config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
         let database = self.config.get_dbname().or_else(|| self.config.get_user()).unwrap_or_default();
-        format!("postgres://{user}{host}/{database}")
+        let schema = if self.schema == SCHEMA { String::new() } else { format!("?schema={}", self.schema) };
+        format!("postgres://{user}{host}{port}/{database}{schema}")
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -300,4 +324,33 @@ pub(crate) async fn listen(address: &Address) -> Result<impl Stream<Item = ()> +
     Ok(futures_util::stream::unfold((client, heard), |(client, mut heard)| async move {
         heard.recv().await.map(|()| ((), (client, heard)))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_its_schema_beside_what_the_driver_reads() {
+        let read = |url: &str| without_schema(url);
+        assert_eq!(read("postgres://a@b/c"), (None, "postgres://a@b/c".to_owned()));
+        assert_eq!(read("postgres://a@b/c?schema=d"), (Some("d".to_owned()), "postgres://a@b/c".to_owned()));
+        let (schema, url) = read("postgres://a@b/c?connect_timeout=3&schema=d&application_name=e");
+        assert_eq!(schema.as_deref(), Some("d"));
+        assert_eq!(url, "postgres://a@b/c?connect_timeout=3&application_name=e");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_given_again_and_has_no_password() {
+        for (given, shown) in [
+            ("postgres://ann:s3cret@db.example/work", "postgres://ann@db.example/work"),
+            ("postgres://ann:s3cret@db.example:6543/work", "postgres://ann@db.example:6543/work"),
+            ("postgres://ann@%2Ftmp%2Fpg/work?schema=one", "postgres://ann@%2Ftmp%2Fpg/work?schema=one"),
+        ] {
+            let (schema, url) = without_schema(given);
+            let address = Address::read(&url, schema.as_deref().unwrap_or(SCHEMA)).expect("an address");
+            assert_eq!(address.shown(), shown);
+            assert_eq!(without_schema(shown).0, schema);
+        }
+    }
 }

@@ -50,6 +50,17 @@ pub(crate) async fn check(link: &mut Link, at: &str, schema: &str) -> Result<(),
     }
 }
 
+/// The version of what is there and the program that made it so, found by writing it: to be taken back.
+pub(crate) async fn examined(link: &mut Link) -> Result<(u64, String), Fault> {
+    link.execute("UPDATE schema_versions SET made_by = made_by", values![]).await?;
+    let rows =
+        link.query("SELECT version, made_by FROM schema_versions ORDER BY version DESC LIMIT 1", values![]).await?;
+    match rows.into_iter().next() {
+        Some(mut row) => Ok((row.count()?, row.text()?)),
+        None => Ok((0, String::new())),
+    }
+}
+
 async fn migrated(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> {
     match link {
         Link::Sqlite(link) => link.mark()?,

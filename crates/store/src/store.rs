@@ -25,6 +25,15 @@ use crate::writer::{Ask, Done, Order, Writer};
 /// The schema of a Postgres database that a store lives in unless another is named.
 pub const SCHEMA: &str = "cantrip";
 
+/// What a store that can be used says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Of its schema.
+    pub version: u64,
+    /// The program that made it so.
+    pub made_by: String,
+}
+
 /// A look at the store.
 type View = Box<dyn for<'a> FnOnce(Result<&'a mut Link, Failure>) -> BoxFuture<'a, ()> + Send>;
 
@@ -74,7 +83,8 @@ impl std::fmt::Debug for Request {
 
 impl Store {
     /// Opens the store that a URL names, and makes it if it is not there: `sqlite:FILE`, `sqlite::memory:`,
-    /// `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until it is open.
+    /// `postgres://USER:PASSWORD@HOST/DATABASE`, with `?schema=NAME` where several stores share a database. Blocks until
+    /// it is open.
     pub fn open(url: &str) -> Result<Self, Error> {
         match url.split_once(':') {
             Some(("sqlite", ":memory:")) => Self::in_memory(),
@@ -114,9 +124,10 @@ impl Store {
         Self::with_sqlite(Source::Memory)
     }
 
-    /// Opens a database, in the schema [`SCHEMA`].
+    /// Opens a database, in the schema that the URL names (`?schema=NAME`), else in [`SCHEMA`].
     pub fn postgres(url: &str) -> Result<Self, Error> {
-        Self::postgres_in(url, SCHEMA)
+        let (schema, url) = postgres::without_schema(url);
+        Self::postgres_in(&url, schema.as_deref().unwrap_or(SCHEMA))
     }
 
     /// Opens a database in a schema of this name (a-z, 0-9 and _), which is made if it is not there.
@@ -209,6 +220,18 @@ impl Store {
     /// How a person names it, without any password.
     pub fn name(&self) -> String {
         self.source.shown()
+    }
+
+    /// Looks whether it can be written to, over a connection of its own; what is written there is taken back. Postgres
+    /// needs an executor with sockets.
+    pub async fn examine(&self) -> Result<Health, Error> {
+        let told = |fault: Fault| fault.told("write to", &self.source.shown());
+        let mut link = self.source.connect().await.map_err(|failure| told(failure.into()))?;
+        link.begin(Purpose::Write).await.map_err(|failure| told(failure.into()))?;
+        let found = schema::examined(&mut link).await;
+        link.roll_back().await.map_err(|failure| told(failure.into()))?;
+        let (version, made_by) = found.map_err(told)?;
+        Ok(Health { version, made_by })
     }
 
     pub(crate) fn tidings(&self) -> &Tidings {

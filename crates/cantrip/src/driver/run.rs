@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use super::{Halting, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
-use crate::limits::{HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
+use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::Words;
 
 /// Why a run cannot go on. Nothing more of it is executed.
@@ -66,7 +66,10 @@ impl Stopped {
 
 /// What a failing store is answered with, by the code that its error names.
 pub fn store_refusal(error: &Error) -> Refusal {
+    const USABLE_AGAIN: &str = "see that its folder is there and can be written to (cantrip doctor); then a run that was \
+                                cut off goes on: cantrip run resume";
     let cause = error.to_string();
+    let hint = |next: &str| serde_json::json!({ "hint": next });
     match error {
         Error::LeaseLost { run, held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
         Error::LeaseExpired { run, .. } => codes::lease_lost(run.to_string(), "another", "an expired one").into(),
@@ -76,22 +79,35 @@ pub fn store_refusal(error: &Error) -> Refusal {
             codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
         }
         Error::NoLedger { .. } | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
-        Error::Unwelcome { at, source } => {
-            codes::config_invalid("store", at.as_str(), format!("{cause} ({source})")).into()
-        }
+        Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
+            .data(hint("give user, password and database as in --store postgres://USER:PASSWORD@HOST/DATABASE"))
+            .into(),
         Error::Misplaced { .. } | Error::Incoherent { .. } => codes::crash().into(),
-        Error::Newer { .. } | Error::NewerStore { .. } | Error::NotAStore { .. } => codes::store_failed(cause).into(),
-        Error::Io { source, .. } => codes::store_failed(format!("{cause}: {source}")).into(),
-        Error::Store { source, .. } | Error::Full { source, .. } => {
-            codes::store_failed(format!("{cause} ({source})")).into()
+        Error::Newer { .. } | Error::NewerStore { .. } => codes::store_failed(cause)
+            .data(hint("use the version of cantrip that made it, or one that is newer; it was left as it is"))
+            .into(),
+        Error::NotAStore { .. } => {
+            codes::store_failed(cause).data(hint("name another place with --store sqlite:FILE")).into()
         }
-        Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})")).into(),
+        Error::Io { source, .. } => codes::store_failed(format!("{cause}: {source}")).data(hint(USABLE_AGAIN)).into(),
+        Error::Full { source, .. } => codes::store_failed(format!("{cause} ({source})"))
+            .data(hint("free some space; then a run that was cut off goes on: cantrip run resume"))
+            .into(),
+        Error::Store { source, .. } => {
+            codes::store_failed(format!("{cause} ({source})")).data(hint(USABLE_AGAIN)).into()
+        }
+        Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})"))
+            .data(hint("see that it runs and can be reached; then a run that was cut off goes on: cantrip run resume"))
+            .into(),
         Error::Pruned { run, .. } => codes::not_found("record", run.to_string()).into(),
         Error::TooLarge { what, bytes, limit } => codes::limit(*what, *bytes, *limit).into(),
         Error::Damaged(_) | Error::BodyAltered(_) | Error::Misread { .. } => {
             codes::record_altered("record", "loom", cause).into()
         }
-        Error::Locked { .. } | Error::Stopped => codes::store_unavailable(cause).into(),
+        Error::Locked { .. } => codes::store_unavailable(cause)
+            .data(hint("one process at a time; several may share --store sqlite:FILE"))
+            .into(),
+        Error::Stopped => codes::store_unavailable(cause).into(),
         Error::Import { line, fault } => codes::unparsable("import", *line, fault.as_str()).into(),
         Error::Unreadable(_) => codes::unparsable("record", "loom", cause).into(),
         Error::Unwritable(_) => codes::not_serialisable("loom").into(),
@@ -300,13 +316,17 @@ impl Run {
     /// the lease is lost.
     pub(crate) async fn heartbeat(&self, halting: &Halting) -> Stopped {
         let mut seen = Seq::START;
+        let mut renewed_at = tokio::time::Instant::now();
         loop {
-            tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS)).await;
-            let lease = locked(&self.lease).clone();
-            let now = self.runtime.now().wall;
-            match self.runtime.loom().renew(&lease, now, Duration::from_millis(LEASE_MS)).await {
-                Ok(renewed) => *locked(&self.lease) = renewed,
-                Err(error) => return error.into(),
+            tokio::time::sleep(Duration::from_millis(CANCEL_LOOK_MS)).await;
+            if renewed_at.elapsed() >= Duration::from_millis(HEARTBEAT_MS) {
+                let lease = locked(&self.lease).clone();
+                let now = self.runtime.now().wall;
+                match self.runtime.loom().renew(&lease, now, Duration::from_millis(LEASE_MS)).await {
+                    Ok(renewed) => *locked(&self.lease) = renewed,
+                    Err(error) => return error.into(),
+                }
+                renewed_at = tokio::time::Instant::now();
             }
             // A store that cannot be read now is noticed by whoever writes to it next.
             let news: Vec<Record> = self.runtime.loom().read(self.id, seen).try_collect().await.unwrap_or_default();

@@ -93,6 +93,13 @@ impl Runtime {
         self.changed(|inner| inner.actor = actor)
     }
 
+    /// The same house under another name. It stands in the leases of its runs, where other processes read it; so it may
+    /// say how to find out whether this one still lives.
+    #[must_use]
+    pub fn owned_by(&self, owner: Owner) -> Self {
+        self.changed(|inner| inner.owner = owner)
+    }
+
     /// The same house with someone who can be asked for an approval.
     #[must_use]
     pub fn askable(&self, askable: bool) -> Self {

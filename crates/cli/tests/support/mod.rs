@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod model;
 pub mod terminal;
 
 use std::fs;
@@ -118,11 +119,53 @@ impl Folder {
         self
     }
 
+    /// A spell whose entity calls a gate as often as `model` says; the gate notes each call in `calls.log`, and then takes
+    /// so many seconds to answer.
+    pub fn with_counter(self, model: &model::Model, seconds: &str) -> Self {
+        self.write(
+            "counter.toml",
+            &format!(
+                "name = \"counter\"\ncrystal = \"{}\"\n[gates.count]\ncommand = [\"./count.sh\"]\nlabels = []\n\
+                 [wards]\nmax_turns = 100\n",
+                model.crystal()
+            ),
+        );
+        self.write(
+            "count.sh",
+            &format!("#!/bin/sh\necho \"$(cat)\" >> calls.log\nsleep {seconds}\necho '{{\"ok\": 1}}'\n"),
+        );
+        let script = self.path().join("count.sh");
+        fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
+        self
+    }
+
+    /// What the gate of the counter noted: how often each step of each intent was really done.
+    pub fn calls(&self) -> std::collections::BTreeMap<(String, u64), u64> {
+        let text = fs::read_to_string(self.path().join("calls.log")).unwrap_or_default();
+        let mut calls = std::collections::BTreeMap::new();
+        for line in text.lines() {
+            let call: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let step = (id(&call["intent"]).to_owned(), call["step"].as_u64().expect("a number"));
+            *calls.entry(step).or_default() += 1;
+        }
+        calls
+    }
+
     /// What `new` writes.
     pub fn with_hello(self) -> Self {
         assert!(self.run(&["new", "hello"]).status.success());
         self
     }
+}
+
+/// A store of its own in the Postgres that is given; none if none is.
+pub fn own_postgres() -> Option<String> {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let url = std::env::var("CANTRIP_TEST_POSTGRES").ok().filter(|url| !url.is_empty())?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_micros();
+    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let sign = if url.contains('?') { '&' } else { '?' };
+    Some(format!("{url}{sign}schema=c{}_{now}_{next}", std::process::id()))
 }
 
 #[track_caller]

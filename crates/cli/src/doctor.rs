@@ -1,0 +1,360 @@
+//! `cantrip doctor`: can casts be made and kept here, and if not, what is to be done?
+//!
+//! Each check does what a cast would do: it opens the store and writes to it, starts the worker and has it compute. What
+//! it wrote it takes back. Keys are looked for and never shown.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cantrip::circle::MediumKind;
+use cantrip::circle::gate::builtin;
+use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::loom::{Error, Journal, Loom, Page, RunState};
+use cantrip::{Cantrip, Casting, Runtime, store_refusal};
+use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::limits::FREE_BYTES_MIN;
+use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
+use crate::process::{self, Presence};
+use crate::store::{self, Place, Store};
+use crate::worker;
+
+/// Check whether casts can be made and kept here: the store, its runs, the sandboxes, the keys.
+///
+/// Nothing is changed. Whatever does not work is told with what to do about it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip doctor\n  cantrip doctor --store postgres://cantrip@localhost/looms\n  \
+                        cantrip doctor --deep")]
+pub(crate) struct Doctor {
+    /// Read the whole store again: every hash, the chain of every run, every body.
+    #[arg(long)]
+    deep: bool,
+
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Good,
+    /// Nothing is wrong, and someone may want to know.
+    Note,
+    Bad,
+}
+
+/// What one check came to.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    said: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn good(check: &'static str, said: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Good, said: said.into(), code: None, hint: None }
+    }
+
+    fn note(check: &'static str, said: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Note, said: said.into(), code: None, hint: Some(hint.into()) }
+    }
+
+    fn bad(check: &'static str, said: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Bad, said: said.into(), code: None, hint: Some(hint.into()) }
+    }
+}
+
+impl Doctor {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        let findings = self.findings(guard).await;
+        if !present.json {
+            answer(&drawn(&findings));
+        }
+        let bad: Vec<&Finding> = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).collect();
+        let guarded = match bad.first() {
+            None => {
+                let filled = codes::ok("doctor").data(json!({ "findings": findings }));
+                guard.call(Call::surface("doctor"), |rb| async { rb.success(filled) }).await
+            }
+            Some(first) => {
+                let cause = format!("{}: {}", first.check, first.said);
+                let data = json!({ "findings": findings, "hint": first.hint });
+                let filled = codes::job_failed("doctor", cause).data(data);
+                guard.call(Call::surface("doctor"), |rb| async { rb.error(filled) }).await
+            }
+        };
+        present.reply(guarded, String::new)
+    }
+
+    async fn findings(&self, guard: &Guard) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        match self.place() {
+            Ok(place) => self.look_at_store(place, guard, &mut findings).await,
+            Err(refusal) => findings.push(refused("store", guard, refusal).await),
+        }
+        findings.push(javascript(guard).await);
+        findings.push(python(guard).await);
+        findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
+        findings.push(keys());
+        findings
+    }
+
+    fn place(&self) -> Result<Place, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        store::place(self.store.as_deref(), &here)
+    }
+
+    async fn look_at_store(&self, place: Place, guard: &Guard, findings: &mut Vec<Finding>) {
+        let missing = |path: &Path, findings: &mut Vec<Finding>| {
+            let there = path.exists();
+            if !there {
+                findings.push(could_be_made(path));
+            }
+            !there
+        };
+        let (opened, folder) = match &place {
+            Place::Memory => {
+                let hint = "give --store sqlite:FILE, or none, to keep casts";
+                findings.push(Finding::note("store", "memory: keeps nothing", hint));
+                return;
+            }
+            Place::Lines(folder) => {
+                if missing(&folder.join("records.jsonl"), findings) {
+                    return;
+                }
+                (None, Some(folder.clone()))
+            }
+            Place::Sqlite(file) => {
+                if missing(file, findings) {
+                    return;
+                }
+                (Some(cantrip_store::Store::sqlite(file)), file.parent().map(Path::to_owned))
+            }
+            Place::Postgres(url) => (Some(cantrip_store::Store::postgres(url)), None),
+        };
+        let examined = match opened {
+            Some(Ok(database)) => {
+                let health = database.examine().await;
+                health.map(|health| {
+                    let said = format!("{} can be written to; schema {}", database.name(), health.version);
+                    Finding::good("store", format!("{said}, by {}", health.made_by))
+                })
+            }
+            Some(Err(error)) => Err(error),
+            None => {
+                let shown = folder.as_deref().unwrap_or(Path::new(".")).display().to_string();
+                let opened = folder.as_deref().map(cantrip::loom::Jsonl::open);
+                match opened {
+                    Some(Err(error)) => Err(error),
+                    Some(Ok(_)) | None => Ok(Finding::good("store", format!("jsonl:{shown} can be written to"))),
+                }
+            }
+        };
+        match examined {
+            Ok(finding) => findings.push(finding),
+            Err(error) => {
+                findings.push(refused("store", guard, store_refusal(&error)).await);
+                return;
+            }
+        }
+        if let Some(folder) = folder {
+            findings.push(free_space(&folder));
+        }
+        match self.open() {
+            Ok(store) => {
+                findings.push(match runs(&store).await {
+                    Ok(finding) => finding,
+                    Err(error) => refused("runs", guard, store_refusal(&error)).await,
+                });
+            }
+            Err(refusal) => findings.push(refused("runs", guard, refusal).await),
+        }
+        if self.deep {
+            findings.push(match crate::loom::inspected(place).await {
+                Ok((name, found)) => {
+                    Finding::good("records", format!("{} records of {} are as written", found.records, name))
+                }
+                Err(refusal) => refused("records", guard, refusal).await,
+            });
+        }
+    }
+
+    fn open(&self) -> Result<Store, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        store::open_to_read(self.store.as_deref(), &here)
+    }
+}
+
+/// A refusal as a finding: its message, its code, and its hint.
+async fn refused(check: &'static str, guard: &Guard, refusal: Refusal) -> Finding {
+    let guarded = guard.call(Call::surface("doctor"), |rb| async { rb.refuse(refusal) }).await;
+    let reply = &guarded.reply;
+    let hint = reply.data().get("hint").and_then(|hint| hint.as_str()).map(str::to_owned);
+    let advice = || reply.advice().map(|advice| advice.meaning().to_owned());
+    Finding {
+        check,
+        verdict: Verdict::Bad,
+        said: reply.message(),
+        code: Some(reply.code().to_string()),
+        hint: hint.or_else(advice),
+    }
+}
+
+/// Nothing was cast yet; whether something could be.
+fn could_be_made(file: &Path) -> Finding {
+    let Some(nearest) = file.ancestors().skip(1).find(|folder| folder.is_dir() || folder.as_os_str().is_empty()) else {
+        return Finding::bad("store", format!("{} has no folder", file.display()), "give --store sqlite:FILE");
+    };
+    let nearest = if nearest.as_os_str().is_empty() { PathBuf::from(".") } else { nearest.to_owned() };
+    match tempfile::tempfile_in(&nearest) {
+        Ok(_) => Finding::good("store", format!("{} is made with the first cast", file.display())),
+        Err(error) => {
+            let said = format!("{} cannot be made: {error}", file.display());
+            let hint = format!("make {} writable, or give --store sqlite:FILE", nearest.display());
+            Finding::bad("store", said, hint)
+        }
+    }
+}
+
+fn free_space(folder: &Path) -> Finding {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let free = match rustix::fs::statvfs(folder) {
+        Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
+        Err(error) => return Finding::note("space", format!("unknown: {error}"), "look with df"),
+    };
+    let said = format!("{} MiB free", free >> 20);
+    if free < FREE_BYTES_MIN {
+        return Finding::bad("space", said, format!("free some space on the disk of {}", folder.display()));
+    }
+    Finding::good("space", said)
+}
+
+/// Runs that nobody works on, or that wait.
+async fn runs(store: &Store) -> Result<Finding, Error> {
+    let loom = &store.loom;
+    let (mut held, mut gone, mut waiting) = (0_u64, 0_u64, 0_u64);
+    for state in [RunState::Running, RunState::Waiting] {
+        let mut page = Page::FIRST;
+        loop {
+            let listed = loom.runs_in(state, page).await?;
+            for run in &listed.items {
+                if state == RunState::Waiting {
+                    waiting += 1;
+                    continue;
+                }
+                let now = cantrip_canon::Clock::now(&cantrip::MachineClock::new()).wall;
+                match loom.holder(run.run_id).await? {
+                    Some(lease) if lease.expires_at > now && process::presence(&lease.owner) != Presence::Gone => {
+                        held += 1;
+                    }
+                    Some(_) | None => gone += 1,
+                }
+            }
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => break,
+            }
+        }
+    }
+    let said = format!("{held} worked on, {gone} whose process is gone, {waiting} waiting");
+    let (program, again) = (program(), &store.again);
+    Ok(match (gone, waiting) {
+        (0, 0) => Finding::good("runs", said),
+        (0, _) => Finding::note("runs", said, format!("{program} run ls --state waiting{again}")),
+        (_, _) => Finding::note("runs", said, format!("{program} run resume --all{again}")),
+    })
+}
+
+/// A cast of one program, in memory.
+async fn computed(
+    medium: MediumKind,
+    served_by: Arc<dyn cantrip::circle::Medium>,
+    guard: &Guard,
+) -> Result<(), Refusal> {
+    let script = Script::new([Response::code("done(6 * 7)")]);
+    let cantrip = Cantrip::builder()
+        .crystal(Scripted::new("scripted/doctor", script))
+        .gate(builtin::done())
+        .ward("max_turns", 1)
+        .medium(medium)
+        .served_by(served_by)
+        .build()
+        .map_err(|faults| codes::contract_invalid(faults.first().to_string()))?;
+    let reply = Runtime::in_memory().guarded_by(guard.clone()).cast(&cantrip, Casting::on("6 times 7")).await;
+    if reply.answer() == Some(&json!(42)) {
+        return Ok(());
+    }
+    Err(codes::sandbox_unavailable(medium.as_str(), reply.reply().message()).into())
+}
+
+async fn javascript(guard: &Guard) -> Finding {
+    use cantrip::circle::javascript::{Javascript, Options};
+    let started = Javascript::start(Options::default());
+    let computed = match started {
+        Ok(medium) => computed(MediumKind::Javascript, Arc::new(medium), guard).await,
+        Err(error) => Err(codes::sandbox_unavailable("javascript", error.to_string()).into()),
+    };
+    match computed {
+        Ok(()) => Finding::good("javascript", "a sandbox computes"),
+        Err(refusal) => refused("javascript", guard, refusal).await,
+    }
+}
+
+async fn python(guard: &Guard) -> Finding {
+    let computed = match worker::python() {
+        Ok(medium) => computed(MediumKind::Python, Arc::new(medium), guard).await,
+        Err(refusal) => Err(refusal),
+    };
+    match computed {
+        Ok(()) => Finding::good("python", "a worker starts and computes"),
+        Err(refusal) => refused("python", guard, refusal).await,
+    }
+}
+
+fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Finding {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    match std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file()) {
+        Some(path) => Finding::good(check, path.display().to_string()),
+        None => Finding::note(check, format!("no {name} in the PATH"), hint),
+    }
+}
+
+/// Which keys are set; what they are is nobody's business.
+fn keys() -> Finding {
+    const VARIABLES: [&str; 4] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"];
+    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let found: Vec<&str> = VARIABLES.into_iter().filter(set).collect();
+    if found.is_empty() {
+        let hint = format!("set one of {}, or cast a spell that needs none", VARIABLES.join(", "));
+        return Finding::note("keys", "none is set", hint);
+    }
+    Finding::good("keys", format!("{} set", found.join(", ")))
+}
+
+fn drawn(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { check, verdict, said, code, hint } in findings {
+        let (style, word) = match verdict {
+            Verdict::Good => (colour(ReplyType::Success), "ok"),
+            Verdict::Note => (colour(ReplyType::Invalid), "note"),
+            Verdict::Bad => (colour(ReplyType::Failure), "bad"),
+        };
+        let code = code.as_ref().map(|code| format!(" {DIM}{code}{DIM:#}")).unwrap_or_default();
+        let _ = writeln!(text, "{style}{word:<5}{style:#} {BOLD}{check:<11}{BOLD:#} {}{code}", harmless(said));
+        if let Some(hint) = hint {
+            let _ = writeln!(text, "{:<5} {:<11} {DIM}{}{DIM:#}", "", "", harmless(hint));
+        }
+    }
+    text
+}

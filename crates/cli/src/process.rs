@@ -1,0 +1,130 @@
+//! Is the process that holds a run still there?
+//!
+//! A lease expires by itself, but after a crash nobody wants to wait for that. So this binary signs its leases with what
+//! another process of the same machine can look up: the machine's boot, the space of process numbers, the number, and
+//! when the process with that number was started. If one of that boot and space is gone, so is its hold. Of any other
+//! owner, on another machine or in another container, nothing is known here, and its lease is waited for.
+
+use std::fs;
+
+use cantrip::loom::{AnyLoom, Error, Journal, Lease, Owner};
+
+/// How this binary's leases are signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Signature {
+    /// The boot of the machine and the space of process numbers.
+    place: String,
+    process: u32,
+    /// In ticks since the boot: a number that was given out again belongs to another.
+    started: u64,
+}
+
+/// What can be said of an owner from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Presence {
+    /// It runs on this machine.
+    Here,
+    /// It ran on this machine and is no more.
+    Gone,
+    /// Nothing is known of it.
+    Elsewhere,
+}
+
+impl Signature {
+    fn own() -> Option<Self> {
+        let process = std::process::id();
+        Some(Self { place: place()?, process, started: started(process)? })
+    }
+
+    fn written(&self) -> Option<Owner> {
+        Owner::new(format!("process-{}-{}-{}", self.process, self.started, self.place)).ok()
+    }
+
+    fn read(owner: &Owner) -> Option<Self> {
+        let mut parts = owner.as_str().strip_prefix("process-")?.splitn(3, '-');
+        let (process, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { place: parts.next()?.to_owned(), process, started })
+    }
+}
+
+/// The name under which this process holds leases; none where the system does not tell what it takes.
+pub(crate) fn owner() -> Option<Owner> {
+    Signature::own()?.written()
+}
+
+pub(crate) fn presence(owner: &Owner) -> Presence {
+    let Some(signed) = Signature::read(owner) else { return Presence::Elsewhere };
+    if place().as_ref() != Some(&signed.place) {
+        return Presence::Elsewhere;
+    }
+    if started(signed.process) == Some(signed.started) { Presence::Here } else { Presence::Gone }
+}
+
+/// Returns the lease of an owner that is gone. Of several who do so at once one takes the run; should its owner have
+/// changed meanwhile, nothing happens.
+pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<bool, Error> {
+    if presence(&lease.owner) != Presence::Gone {
+        return Ok(false);
+    }
+    loom.release(lease).await?;
+    Ok(true)
+}
+
+/// The boot of this machine and the space in which this process has its number.
+fn place() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let space = fs::read_link("/proc/self/ns/pid").ok()?;
+    let space: String = space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let boot: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+    (!boot.is_empty() && !space.is_empty()).then(|| format!("{boot}.{space}"))
+}
+
+/// When a process was started; none if there is none, or if it has ended and only its parent has not noticed.
+fn started(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything, also parentheses.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    // The 22nd field; the state is the third.
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(change: impl FnOnce(&mut Signature)) -> Owner {
+        let mut signature = Signature::own().expect("this system tells");
+        change(&mut signature);
+        signature.written().expect("a short name")
+    }
+
+    #[test]
+    fn a_living_process_is_here_and_one_that_ended_is_gone() {
+        assert_eq!(presence(&owner().expect("this system tells")), Presence::Here);
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let number = child.id();
+        let began = started(number);
+        child.wait().expect("it ends");
+        let ended = signed(|signature| (signature.process, signature.started) = (number, began.unwrap_or(1)));
+        assert_eq!(presence(&ended), Presence::Gone);
+    }
+
+    #[test]
+    fn a_number_that_was_given_out_again_is_somebody_else() {
+        assert_eq!(presence(&signed(|signature| signature.started += 1)), Presence::Gone);
+    }
+
+    #[test]
+    fn nothing_is_said_of_another_machine_or_container_or_of_other_names() {
+        assert_eq!(presence(&signed(|signature| signature.place.push('0'))), Presence::Elsewhere);
+        for name in ["process-00c0ffee", "heir", "process-1-2", "process-x-y-z"] {
+            assert_eq!(presence(&Owner::new(name).expect("a name")), Presence::Elsewhere, "{name}");
+        }
+    }
+}

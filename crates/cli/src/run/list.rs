@@ -1,0 +1,279 @@
+//! Which runs there are, and how each stands.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use cantrip::canon::{RunId, Timestamp};
+use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView};
+use cantrip::{MachineClock, store_refusal};
+use cantrip_canon::Clock;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use serde::Serialize;
+
+use crate::limits::RUNS_LISTED_MAX;
+use crate::loom::find;
+use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
+use crate::process::{self, Presence};
+use crate::store::Store;
+
+/// Which of them.
+#[derive(Debug, clap::Args)]
+pub(super) struct Listing {
+    /// Only those that stand so.
+    #[arg(long, value_enum)]
+    state: Option<Standing>,
+
+    /// How many, the latest ones.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+/// How a run stands, for someone who may have to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Standing {
+    /// A process works on it.
+    Running,
+    /// The process that worked on it is gone, or has not been heard of for too long.
+    Orphaned,
+    /// For a person or a provider.
+    Waiting,
+    Terminated,
+    Truncated,
+    Failed,
+}
+
+impl Standing {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Orphaned => "orphaned",
+            Self::Waiting => "waiting",
+            Self::Terminated => "terminated",
+            Self::Truncated => "truncated",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Who holds a run.
+#[derive(Debug, Serialize)]
+struct Holder {
+    owner: String,
+    epoch: u64,
+    expires_at: Timestamp,
+    presence: Presence,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    run: RunView,
+    standing: Standing,
+    holder: Option<Holder>,
+    intent: Option<String>,
+}
+
+impl Listing {
+    pub(super) async fn answer(
+        &self,
+        store: Result<Store, Refusal>,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = store?;
+        let rows = self.rows(&store.loom).await?;
+        let text = drawn(&rows, &store);
+        let filled = codes::read("runs").value(&rows);
+        let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
+        Ok(present.reply(guarded, || text))
+    }
+
+    /// The latest of those that are asked for, oldest first.
+    async fn rows(&self, loom: &AnyLoom) -> Result<Vec<Row>, Refusal> {
+        let stored = |error: Error| store_refusal(&error);
+        let most = self.limit.min(RUNS_LISTED_MAX);
+        let mut kept: VecDeque<RunView> = VecDeque::new();
+        let mut page = Page::FIRST;
+        loop {
+            let listed = match self.state.map(recorded) {
+                Some(state) => loom.runs_in(state, page).await,
+                None => loom.runs(page).await,
+            };
+            let listed = listed.map_err(stored)?;
+            for run in listed.items {
+                // Whether a run has an owner is only known by its lease.
+                if let Some(wanted) = self.state.filter(|state| matches!(state, Standing::Running | Standing::Orphaned))
+                    && standing(loom, &run).await.map_err(stored)?.0 != wanted
+                {
+                    continue;
+                }
+                kept.push_back(run);
+                if kept.len() > most {
+                    kept.pop_front();
+                }
+            }
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => break,
+            }
+        }
+        let mut rows = Vec::with_capacity(kept.len());
+        for run in kept {
+            rows.push(row(loom, run).await.map_err(stored)?);
+        }
+        Ok(rows)
+    }
+}
+
+/// How a run stands on record that stands so for a person.
+const fn recorded(standing: Standing) -> RunState {
+    match standing {
+        Standing::Running | Standing::Orphaned => RunState::Running,
+        Standing::Waiting => RunState::Waiting,
+        Standing::Terminated => RunState::Terminated,
+        Standing::Truncated => RunState::Truncated,
+        Standing::Failed => RunState::Failed,
+    }
+}
+
+async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(Standing, Option<Holder>), Error> {
+    let standing = match run.state {
+        RunState::Waiting => Standing::Waiting,
+        RunState::Terminated => Standing::Terminated,
+        RunState::Truncated => Standing::Truncated,
+        RunState::Failed => Standing::Failed,
+        RunState::Queued | RunState::Running => {
+            let Some(lease) = loom.holder(run.run_id).await? else { return Ok((Standing::Orphaned, None)) };
+            let presence = process::presence(&lease.owner);
+            let over = lease.expires_at <= MachineClock::new().now().wall || presence == Presence::Gone;
+            let holder = Holder {
+                owner: lease.owner.as_str().to_owned(),
+                epoch: lease.epoch.get(),
+                expires_at: lease.expires_at,
+                presence,
+            };
+            return Ok((if over { Standing::Orphaned } else { Standing::Running }, Some(holder)));
+        }
+    };
+    Ok((standing, None))
+}
+
+async fn row(loom: &AnyLoom, run: RunView) -> Result<Row, Error> {
+    let (standing, holder) = standing(loom, &run).await?;
+    let intent = cast_of(loom, &run).await?.map(|cast| cast.intent.text().to_string());
+    let intent = intent.map(|text| text.chars().take(200).collect());
+    Ok(Row { run, standing, holder, intent })
+}
+
+/// The cast that a run is.
+async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<Option<CastView>, Error> {
+    let Some(entity) = run.entity_id else { return Ok(None) };
+    Ok(loom.casts(entity).await?.into_iter().rev().find(|cast| cast.run_id == run.run_id))
+}
+
+fn drawn(rows: &[Row], store: &Store) -> String {
+    if rows.is_empty() {
+        return format!("{DIM}no such run{DIM:#}\n");
+    }
+    let mut text = String::new();
+    for row in rows {
+        let (id, at) = (row.run.run_id, row.run.created_at);
+        let intent = row.intent.as_deref().map(|intent| harmless(intent).replace('\n', " ")).unwrap_or_default();
+        let columns = width().map_or(60, |width| width.saturating_sub(72).max(20));
+        let _ = writeln!(
+            text,
+            "{BOLD}{id}{BOLD:#}  {:<10}  {DIM}{at}{DIM:#}  {}",
+            row.standing.word(),
+            cut(intent.trim(), columns)
+        );
+    }
+    let (program, again) = (program(), &store.again);
+    let count = |standing| rows.iter().filter(|row| row.standing == standing).count();
+    if count(Standing::Orphaned) > 0 {
+        let _ =
+            writeln!(text, "{DIM}their process is gone, and they can go on:{DIM:#} {program} run resume --all{again}");
+    }
+    if let Some(row) = rows.iter().rfind(|row| row.standing == Standing::Waiting) {
+        let _ = writeln!(text, "{DIM}waits to go on:{DIM:#} {program} run resume {}{again}", row.run.run_id);
+    }
+    text
+}
+
+/// All about one run.
+#[derive(Debug, Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    row: Row,
+    cast: Option<CastView>,
+}
+
+pub(super) async fn show(
+    store: Result<Store, Refusal>,
+    asked: Option<&str>,
+    guard: &Guard,
+    present: Present,
+) -> Result<ExitCode, Refusal> {
+    let store = store?;
+    let stored = |error: Error| store_refusal(&error);
+    let run: RunId = find::run(&store.loom, asked).await?;
+    let view = store.loom.run(run).await.map_err(stored)?;
+    let cast = cast_of(&store.loom, &view).await.map_err(stored)?;
+    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast };
+    let text = told(&whole, &store);
+    let filled = codes::read(format!("run {run}")).value(&whole);
+    let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
+    Ok(present.reply(guarded, || text))
+}
+
+fn told(Whole { row, cast }: &Whole, store: &Store) -> String {
+    let run = &row.run;
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
+    let mut line = |what: &str, said: &str| {
+        let _ = writeln!(text, "  {DIM}{what:<9}{DIM:#} {said}");
+    };
+    if let Some(entity) = run.entity_id {
+        line("entity", &entity.to_string());
+    }
+    line("begun", &format!("{}, for {}", run.created_at, run.owner));
+    if let Some(at) = run.ended_at {
+        line("ended", &at.to_string());
+    }
+    line("records", &format!("{}, epoch {}", run.newest, run.epoch));
+    if let Some(holder) = &row.holder {
+        let where_it_is = match holder.presence {
+            Presence::Here => "it runs on this machine",
+            Presence::Gone => "it is gone",
+            Presence::Elsewhere => "not on this machine",
+        };
+        line("held by", &format!("{} until {} ({where_it_is})", holder.owner, holder.expires_at));
+    }
+    if let Some(cast) = cast {
+        line("intent", &cut(&harmless(&cast.intent.text()).replace('\n', " "), 200));
+        if let Some(outcome) = &cast.outcome {
+            let how = match &outcome.ending {
+                Ending::Terminated { result, .. } => {
+                    let said = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
+                    cut(&harmless(&said).replace('\n', " "), 200)
+                }
+                Ending::Truncated { reason, error, .. } => {
+                    let error = error.as_ref().map(|error| format!(": {}", harmless(&error.message)));
+                    format!("truncated ({}){}", reason.as_str(), error.unwrap_or_default())
+                }
+            };
+            line("answer", &how);
+            line("turns", &outcome.turns.to_string());
+        }
+    }
+    let (program, again, id) = (program(), &store.again, run.run_id);
+    let next = match row.standing {
+        Standing::Running => format!("run cancel {id}"),
+        Standing::Orphaned | Standing::Waiting | Standing::Failed => format!("run resume {id}"),
+        Standing::Truncated => format!("run continue {id}"),
+        Standing::Terminated => format!("loom thread {id}"),
+    };
+    let _ = writeln!(text, "  {program} {next}{again}");
+    text
+}

@@ -1,0 +1,52 @@
+//! Runs that nobody works on.
+
+use cantrip::canon::RunId;
+use cantrip::loom::{Journal, Page, RunView};
+use cantrip::reply::Refusal;
+use cantrip::{Cancel, Cantrip, CastReply, store_refusal};
+use futures_util::{StreamExt, stream};
+
+use crate::Service;
+use crate::act::unbegun;
+use crate::limits::PICKED_UP_TOGETHER_MAX;
+
+impl Service {
+    /// The runs that nobody works on: live ones whose owner's lease is over, and that wait for nobody.
+    pub async fn orphans(&self) -> Result<Vec<RunView>, Refusal> {
+        let (mut found, mut page) = (Vec::new(), Page::FIRST);
+        loop {
+            let now = self.clock.now().wall;
+            let listed = self.runtime().loom().orphans(now, page).await.map_err(|error| store_refusal(&error))?;
+            found.extend(listed.items);
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Goes on with these runs, a few at once; `cantrip_of` finds what each was cast with, and `done` hears of each when
+    /// it rests. One that someone else takes first, or whose cantrip cannot be found, is answered so and left alone.
+    ///
+    /// This is what a process that serves does when it starts, with its [`orphans`](Self::orphans).
+    pub async fn pick_up(
+        &self,
+        runs: Vec<RunId>,
+        cantrip_of: impl AsyncFn(RunId) -> Result<Cantrip, Refusal>,
+        cancel: &Cancel,
+        mut done: impl FnMut(RunId, CastReply),
+    ) {
+        let cantrip_of = &cantrip_of;
+        let going = stream::iter(runs).map(|run| async move {
+            let reply = match cantrip_of(run).await {
+                Ok(cantrip) => self.resume(&cantrip, run, cancel).await,
+                Err(refusal) => unbegun(self.refused("resume", refusal).await),
+            };
+            (run, reply)
+        });
+        let mut going = std::pin::pin!(going.buffer_unordered(PICKED_UP_TOGETHER_MAX));
+        while let Some((run, reply)) = going.next().await {
+            done(run, reply);
+        }
+    }
+}
