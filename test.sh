@@ -2,13 +2,15 @@
 # Runs every check there is. Installs what is missing, asks for nothing, and stops whatever it started.
 #
 #   ./test.sh           everything CI runs
-#   ./test.sh --long    the slow suites in their long form too (more samples per property, longer threads)
+#   ./test.sh --long    the slow suites in their long form too (more samples per property, longer threads,
+#                       more processes killed, more casts at once)
 set -euo pipefail
 cd "$(dirname "$0")"
 
 case "${1:-}" in
   "") ;;
-  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000 ;;
+  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000
+    export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-200}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}" ;;
   *) echo "usage: ./test.sh [--long]" >&2; exit 2 ;;
 esac
 

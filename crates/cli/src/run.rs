@@ -5,7 +5,7 @@ mod list;
 
 use std::process::ExitCode;
 
-use cantrip::canon::{EntityId, RunId};
+use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::loom::{AnyLoom, Journal, Loom, Page, RunState};
 use cantrip::{Cancel, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, codes};
@@ -63,8 +63,19 @@ enum What {
     },
 
     /// Go on with a run that was truncated, under its own intent and with its counters new.
-    #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9")]
-    Continue(Going),
+    #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9 --max-turns 20")]
+    Continue {
+        #[command(flatten)]
+        going: Going,
+
+        /// At most so many turns, if its spell allows as many.
+        #[arg(long, value_name = "N")]
+        max_turns: Option<u64>,
+
+        /// At most so much money, as in '0.50 USD', if its spell allows as much.
+        #[arg(long, value_name = "MONEY")]
+        budget: Option<Money>,
+    },
 
     /// End a run, whichever process works on it. What was done stays on record.
     #[command(after_help = "Examples:\n  cantrip run cancel\n  cantrip run cancel run_06cyf9")]
@@ -90,10 +101,9 @@ struct Going {
 }
 
 /// How a run that was taken up goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Resumed,
-    Continued,
+    Continued(Box<Continuing>),
 }
 
 impl RunCommand {
@@ -103,7 +113,16 @@ impl RunCommand {
             What::Show { run } => list::show(self.opened_to_read(), run.as_deref(), guard, present).await,
             What::Resume { going, all: true } => self.resume_all(going, guard, present).await,
             What::Resume { going, all: false } => self.go_on(going, Way::Resumed, guard, present).await,
-            What::Continue(going) => self.go_on(going, Way::Continued, guard, present).await,
+            What::Continue { going, max_turns, budget } => {
+                let mut continuing = Continuing::new();
+                if let Some(turns) = max_turns {
+                    continuing = continuing.max_turns(*turns);
+                }
+                if let Some(budget) = budget {
+                    continuing = continuing.budget(*budget);
+                }
+                self.go_on(going, Way::Continued(Box::new(continuing)), guard, present).await
+            }
             What::Cancel(cancelling) => cancelling.answer(self.opened(), guard, present).await,
         };
         match answered {
@@ -137,8 +156,8 @@ impl RunCommand {
                 freed(&store.loom, run).await?;
                 viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
             }
-            Way::Continued => {
-                let continuing = Continuing::new().cancelled_by(&cancel);
+            Way::Continued(continuing) => {
+                let continuing = continuing.cancelled_by(&cancel);
                 viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
             }
         };

@@ -141,6 +141,21 @@ fn a_run_that_nobody_works_on_is_ended_here() {
 }
 
 #[test]
+fn a_run_that_was_cut_off_goes_on_with_fewer_turns_than_its_spell_allows() {
+    let model = Model::counting(3);
+    let folder = Folder::new().with_counter(&model, "0");
+    folder.write("counter.toml", &folder.read("counter.toml").replace("max_turns = 100", "max_turns = 2"));
+    let on = |arguments: &[&'static str]| [arguments, &["--store", "sqlite:kept/loom.db"]].concat();
+    folder.envelope(&on(&["cast", "counter.toml", "count"]), codes::WARD_REACHED.any());
+    let cut = folder.envelope(&on(&["run", "continue", "--max-turns", "1"]), codes::WARD_REACHED.any());
+    assert!(cut["message"].as_str().is_some_and(|message| message.contains("at 1")), "{cut}");
+    assert_eq!(folder.calls().len(), 3);
+    let whole = folder.envelope(&on(&["run", "continue"]), codes::TERMINATED.any());
+    assert_eq!(whole["data"]["answer"], "counted to 3");
+    assert!(folder.calls().values().all(|count| *count == 1));
+}
+
+#[test]
 fn doctor_finds_a_sound_place_in_order_and_makes_nothing() {
     let folder = Folder::new();
     let sound = folder.envelope(&["doctor", "--store", "sqlite:new/loom.db"], codes::OK.any());

@@ -120,7 +120,7 @@ impl Folder {
     }
 
     /// A spell whose entity calls a gate as often as `model` says; the gate notes each call in `calls.log`, and then takes
-    /// so many seconds to answer.
+    /// so many seconds to answer. One whose caller fell before it said what it wants does nothing.
     pub fn with_counter(self, model: &model::Model, seconds: &str) -> Self {
         self.write(
             "counter.toml",
@@ -132,7 +132,10 @@ impl Folder {
         );
         self.write(
             "count.sh",
-            &format!("#!/bin/sh\necho \"$(cat)\" >> calls.log\nsleep {seconds}\necho '{{\"ok\": 1}}'\n"),
+            &format!(
+                "#!/bin/sh\nread -r call\n[ -n \"$call\" ] || exit 1\n\
+             echo \"$call\" >> calls.log\nsleep {seconds}\necho '{{\"ok\": 1}}'\n"
+            ),
         );
         let script = self.path().join("count.sh");
         fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");

@@ -1,0 +1,267 @@
+//! A process that is killed at any moment loses nothing it was told is kept: another goes on with its run, and what was
+//! done is not done again. The witness is a gate that notes each of its calls in a file of its own.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use cantrip::canon::RunId;
+use cantrip::loom::{Journal, Loom, Owner};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use support::model::Model;
+use support::{Folder, id, own_postgres};
+
+const STEPS: usize = 5;
+const SQLITE: &str = "sqlite:kept/loom.db";
+
+/// A number from the environment, for the long form: `./test.sh --long` sets them.
+fn given(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |number| number.parse().expect("a number"))
+}
+
+/// Chance that is the same each time: splitmix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}
+
+fn answer_of(child: Child) -> Value {
+    let output = child.wait_with_output().expect("it ends");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Waits so long, and says whether it ended by itself.
+fn ends_within(child: &mut Child, patience: Duration) -> bool {
+    let began = Instant::now();
+    loop {
+        if child.try_wait().expect("it can be looked at").is_some() {
+            return true;
+        }
+        if began.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// The runs of a store by what they are about.
+fn runs(folder: &Folder, store: &str) -> BTreeMap<String, Vec<Value>> {
+    let listed = folder.envelope(&["run", "ls", "--limit", "1000", "--store", store], codes::READ.any());
+    let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for run in listed["data"]["value"].as_array().expect("a list") {
+        runs.entry(id(&run["intent"]).to_owned()).or_default().push(run.clone());
+    }
+    runs
+}
+
+#[track_caller]
+fn assert_counted(envelope: &Value) {
+    assert_envelope(envelope, codes::TERMINATED.any());
+    assert_eq!(envelope["data"]["answer"], format!("counted to {STEPS}"), "{envelope}");
+}
+
+/// Kills casts at moments that the seed chooses, goes on with each in another process until it is over, and looks at
+/// what is on record and at what was really done.
+fn killed(store: &str, kills: u64) {
+    let model = Model::counting(STEPS);
+    let folder = Folder::new().with_counter(&model, "0");
+    let begun = Instant::now();
+    assert_counted(&answer_of(folder.spawn(&["cast", "counter.toml", "whole", "--json", "--store", store])));
+    // From before it opens the store until after it has ended.
+    let patience_us = u64::try_from(begun.elapsed().as_micros()).expect("not that long") * 11 / 10;
+    let mut chance = Chance(given("CANTRIP_TEST_SEED", 20_260_219));
+    let (mut fallen, mut finished, mut cast) = (0, BTreeSet::from(["whole".to_owned()]), 0);
+    while fallen < kills {
+        cast += 1;
+        let intent = format!("cast {cast}");
+        let mut arguments = vec!["cast".to_owned(), "counter.toml".to_owned(), intent.clone()];
+        loop {
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let mut child = folder.spawn(&[words.as_slice(), &["--json", "--store", store]].concat());
+            let patience =
+                if fallen < kills { Duration::from_micros(chance.below(patience_us)) } else { Duration::MAX };
+            if ends_within(&mut child, patience) {
+                assert_counted(&answer_of(child));
+                finished.insert(intent.clone());
+                break;
+            }
+            child.kill().expect("it is killed");
+            child.wait().expect("it ends");
+            fallen += 1;
+            let found = runs(&folder, store);
+            match found.get(&intent).map(Vec::as_slice) {
+                Some([run]) => arguments = vec!["run".into(), "resume".into(), id(&run["run_id"]).to_owned()],
+                Some(several) => panic!("{intent} was begun {} times", several.len()),
+                // It fell before its first record. A server may still write what it was sent: this one is left alone.
+                None => break,
+            }
+        }
+    }
+    let (runs, calls) = (runs(&folder, store), folder.calls());
+    for intent in &finished {
+        let [run] = runs[intent].as_slice() else { panic!("{intent}: {:?}", runs[intent]) };
+        assert_eq!(run["standing"], "terminated");
+        let arguments = ["loom", "thread", id(&run["run_id"]), "--store", store];
+        let thread = folder.envelope(&arguments, codes::READ.any())["data"]["value"].clone();
+        let turns = thread["turns"].as_array().expect("turns");
+        assert_eq!(turns.len(), STEPS + 1, "each turn once: {thread}");
+        let ids: BTreeSet<&str> = turns.iter().map(|turn| id(&turn["id"])).collect();
+        assert_eq!(ids.len(), turns.len());
+        for (step, turn) in (1_u64..).zip(turns).take(STEPS) {
+            assert_eq!(turn["sequence"], step);
+            let record = &turn["gate_calls"][0];
+            assert_eq!(record["args"], json!({"intent": intent, "step": step}), "{turn}");
+            let done = calls.get(&(intent.clone(), step)).copied().unwrap_or(0);
+            // What is on record as done was done once; of what fell in the middle it is not known, and it is not repeated.
+            let outcome_unknown = id(&record["reply"]["code"]) == codes::OUTCOME_UNKNOWN.as_str();
+            assert!(
+                done == 1 || (done == 0 && outcome_unknown),
+                "{intent}, step {step} was done {done} times: {record}"
+            );
+        }
+    }
+    assert!(calls.values().all(|count| *count == 1), "no call twice: {calls:?}");
+    folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
+    println!("{fallen} kills, {} casts finished, {} of {cast} begun", finished.len(), runs.len());
+}
+
+#[test]
+fn a_killed_cast_goes_on_in_sqlite_and_nothing_is_done_twice() {
+    killed(SQLITE, given("CANTRIP_TEST_KILLS", 40));
+}
+
+#[test]
+fn a_killed_cast_goes_on_in_postgres_and_nothing_is_done_twice() {
+    let Some(store) = own_postgres() else { return };
+    killed(&store, given("CANTRIP_TEST_KILLS", 40).div_ceil(4));
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(process, signal).expect("it hears");
+}
+
+/// A process is stopped in the middle of a call. When its time is over another takes its run, and what it has to say when
+/// it wakes comes too late.
+fn zombie(folder: &Folder, store: &str) {
+    let zombie = folder.spawn(&["cast", "counter.toml", "count", "--json", "--store", store]);
+    let began = Instant::now();
+    while folder.calls().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the gate is not entered");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&zombie, Signal::STOP);
+    let run = runs(folder, store)["count"][0].clone();
+    let run_id: RunId = id(&run["run_id"]).parse().expect("an id");
+    // It lives, so nobody takes its run before its time is over.
+    folder.envelope(&["run", "resume", "--store", store], codes::BUSY.any());
+    let url = match store.strip_prefix("sqlite:") {
+        Some(file) => format!("sqlite:{}", folder.path().join(file).display()),
+        None => store.to_owned(),
+    };
+    let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("one");
+    let heir = cantrip_store::Store::open(&url).expect("a store");
+    let (lease, before) = executor.block_on(async {
+        let held = heir.holder(run_id).await.expect("a lease").expect("a holder");
+        // Time is passed in: this is what happens then.
+        let lasts = Duration::from_secs(30);
+        let lease = heir.acquire(run_id, Owner::new("heir").expect("a name"), held.expires_at, lasts).await;
+        (lease.expect("the heir's"), heir.run(run_id).await.expect("a run").newest)
+    });
+    signal(&zombie, Signal::CONT);
+    let output = zombie.wait_with_output().expect("it ends");
+    let envelope: Value = serde_json::from_slice(&output.stdout).expect("an envelope");
+    assert_envelope(&envelope, codes::LEASE_LOST.any());
+    assert_eq!(output.status.code(), Some(4));
+    executor.block_on(async {
+        assert_eq!(heir.run(run_id).await.expect("a run").newest, before, "nothing of the zombie is on record");
+        heir.release(&lease).await.expect("it is given back");
+    });
+    assert_counted(&answer_of(folder.spawn(&["run", "resume", "--json", "--store", store])));
+    let calls = folder.calls();
+    assert!(calls.len() == STEPS && calls.values().all(|count| *count == 1), "{calls:?}");
+    folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
+}
+
+#[test]
+fn what_a_zombie_says_after_another_took_over_is_refused_in_sqlite() {
+    let model = Model::counting(STEPS);
+    zombie(&Folder::new().with_counter(&model, "0.5"), SQLITE);
+}
+
+#[test]
+fn what_a_zombie_says_after_another_took_over_is_refused_in_postgres() {
+    let Some(store) = own_postgres() else { return };
+    let model = Model::counting(STEPS);
+    zombie(&Folder::new().with_counter(&model, "0.5"), &store);
+}
+
+/// Two processes cast at once, each an entity of its own.
+fn two_processes(store: &str, casts: u64) {
+    let model = Model::saying("so be it");
+    let folder = Folder::new();
+    folder.write("talker.toml", &format!("name = \"talker\"\ncrystal = \"{}\"\n", model.crystal()));
+    let intents: String = (1..=casts).map(|n| format!("intent {n}\n")).collect();
+    let children: Vec<Child> = (0..2)
+        .map(|_| {
+            let mut command = folder.command(&["summon", "talker.toml", "--json", "--store", store]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().expect("the binary runs");
+            let (mut input, intents) = (child.stdin.take().expect("a pipe"), intents.clone());
+            std::thread::spawn(move || input.write_all(intents.as_bytes()));
+            child
+        })
+        .collect();
+    let (mut leaves, mut entities) = (BTreeSet::new(), BTreeSet::new());
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        assert_eq!(lines.lines().count() as u64, casts);
+        for line in lines.lines() {
+            let envelope: Value = serde_json::from_str(line).expect("an envelope");
+            assert_envelope(&envelope, codes::TERMINATED.any());
+            leaves.insert(id(&envelope["data"]["leaf"]).to_owned());
+            entities.insert(id(&envelope["data"]["entity_id"]).to_owned());
+        }
+    }
+    assert_eq!((leaves.len() as u64, entities.len()), (2 * casts, 2), "ids are unique");
+    let listed = folder.envelope(&["loom", "ls", "--store", store], codes::READ.any());
+    assert_eq!(listed["data"]["value"][0]["turns"], 2 * casts, "no turn is lost or doubled");
+    assert_eq!(model.asked(), 2 * casts, "and none was asked for twice");
+    // Each send is a run, and so is each summoning.
+    let verified = folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
+    assert_eq!(verified["data"]["runs"], 2 * casts + 2);
+    for entity in entities {
+        let tree = folder.envelope(&["loom", "thread", &entity, "--store", store], codes::READ.any());
+        let turns = tree["data"]["value"]["turns"].as_array().expect("turns").clone();
+        let numbers: Vec<u64> = turns.iter().map(|turn| turn["sequence"].as_u64().expect("a number")).collect();
+        assert_eq!(numbers, (1..=casts).collect::<Vec<u64>>());
+        let path: BTreeSet<&str> = turns.iter().map(|turn| id(&turn["id"])).collect();
+        assert!(path.iter().all(|turn| leaves.contains(*turn)));
+    }
+}
+
+#[test]
+fn two_processes_on_one_file_lose_and_double_nothing() {
+    two_processes(SQLITE, given("CANTRIP_TEST_CASTS", 100));
+}
+
+#[test]
+fn two_processes_on_one_postgres_lose_and_double_nothing() {
+    let Some(store) = own_postgres() else { return };
+    two_processes(&store, given("CANTRIP_TEST_CASTS", 100));
+}
