@@ -5,6 +5,8 @@
 //! ([`Retry`]), what every answer must keep ([`contract`]), how a provider's chunks become canonical events
 //! ([`Assembler`]). Nothing here knows a gate, a store or a turn's life.
 
+#[cfg(feature = "http")]
+mod anthropic;
 mod assembler;
 #[cfg(feature = "http")]
 mod compatible;
@@ -13,27 +15,43 @@ pub mod conformance;
 pub mod contract;
 mod crystal;
 mod failure;
+#[cfg(feature = "http")]
+mod gemini;
+#[cfg(feature = "http")]
+mod http;
 pub mod limits;
 mod list;
 mod name;
+#[cfg(feature = "http")]
+mod order;
 mod profile;
 mod program;
 mod replay;
 mod request;
+#[cfg(feature = "http")]
+mod responses;
 mod retry;
 mod scripted;
 pub mod tree;
 
+#[cfg(feature = "http")]
+pub use anthropic::Anthropic;
 pub use assembler::{Assembler, Ending};
 #[cfg(feature = "http")]
-pub use compatible::{Compatible, CompatibleFault};
+pub use compatible::Compatible;
 pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_reason};
 pub use failure::{Cause, Charge, Detail, Failure};
+#[cfg(feature = "http")]
+pub use gemini::Gemini;
+#[cfg(feature = "http")]
+pub use http::EndpointFault;
 pub use list::{List, Messages};
 pub use name::{ModelName, NameFault, Provider};
 pub use profile::{Profile, ProfileRow};
 pub use program::Programmed;
 pub use replay::Replaying;
 pub use request::{Caller, Choice, Definition, ItemIds, NoBodies, Program, Request, Sampling};
+#[cfg(feature = "http")]
+pub use responses::Responses;
 pub use retry::{Plan, Retry};
 pub use scripted::{Input, Response, Script, ScriptFault, Scripted, ScriptedCall, ScriptedError};

@@ -30,6 +30,10 @@ pub struct Profile {
     pub tools: bool,
     /// Its provider can be made to call something.
     pub forces_calls: bool,
+    /// It takes a temperature and the like.
+    pub samples: bool,
+    /// It can be asked to show what it thinks.
+    pub thinks: bool,
     /// It says programs and nothing else, so it needs a circle that runs code.
     pub programs: bool,
     pub bytes_per_token: f64,
@@ -51,6 +55,8 @@ pub struct ProfileRow {
     pub output_tokens_max: Option<u32>,
     pub tools: Option<bool>,
     pub forces_calls: Option<bool>,
+    pub samples: Option<bool>,
+    pub thinks: Option<bool>,
     pub programs: Option<bool>,
     pub bytes_per_token: Option<f64>,
     pub message_tokens: Option<f64>,
@@ -86,6 +92,8 @@ impl Profile {
         output_tokens_max: None,
         tools: true,
         forces_calls: false,
+        samples: true,
+        thinks: false,
         programs: false,
         bytes_per_token: 3.3,
         message_tokens: 4.0,
@@ -113,6 +121,8 @@ impl Profile {
             output_tokens_max: row.output_tokens_max.or(self.output_tokens_max),
             tools: row.tools.unwrap_or(self.tools),
             forces_calls: row.forces_calls.unwrap_or(self.forces_calls),
+            samples: row.samples.unwrap_or(self.samples),
+            thinks: row.thinks.unwrap_or(self.thinks),
             programs: row.programs.unwrap_or(self.programs),
             bytes_per_token: row.bytes_per_token.unwrap_or(self.bytes_per_token),
             message_tokens: row.message_tokens.unwrap_or(self.message_tokens),

@@ -6,14 +6,9 @@ use cantrip_loom::{Finish, ProviderParts, Usage};
 use serde_json::{Map, Value, json};
 
 use crate::assembler::{Assembler, Ending};
+use crate::http::{Reads, Step, message, parsed};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::{Answer, Cause, Charge, Failure};
-
-/// Whether more is to come.
-pub(super) enum Step {
-    More,
-    End,
-}
 
 /// Reads the chunks of one answer.
 pub(super) struct Reading<'a> {
@@ -46,19 +41,6 @@ impl<'a> Reading<'a> {
             details_bytes: 0,
             unnumbered: UNNUMBERED,
         }
-    }
-
-    /// One event of a stream.
-    pub(super) fn frame(&mut self, data: &str) -> Result<Step, Cause> {
-        if data.trim() == "[DONE]" {
-            return Ok(Step::End);
-        }
-        self.chunk(&parsed(data)?, "delta").map(|()| Step::More)
-    }
-
-    /// A whole answer, from a server that does not stream. Its end is the end of the body.
-    pub(super) fn whole(&mut self, body: &str) -> Result<(), Cause> {
-        self.chunk(&parsed(body)?, "message")
     }
 
     fn chunk(&mut self, chunk: &Value, part: &str) -> Result<(), Cause> {
@@ -119,9 +101,21 @@ impl<'a> Reading<'a> {
             }
         }
     }
+}
 
-    /// The end mark came.
-    pub(super) fn finish(self) -> Result<Answer, Failure> {
+impl Reads for Reading<'_> {
+    fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        if data.trim() == "[DONE]" {
+            return Ok(Step::End);
+        }
+        self.chunk(&parsed(data)?, "delta").map(|()| Step::More)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), Cause> {
+        self.chunk(body, "message")
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
         let Some(finish) = self.finish.clone() else {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
@@ -131,14 +125,13 @@ impl<'a> Reading<'a> {
         self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
     }
 
-    /// It came to nothing, and may have cost something.
-    pub(super) fn fail(self, cause: Cause) -> Failure {
+    fn fail(self, cause: Cause) -> Failure {
         self.said.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
     }
-}
 
-fn parsed(text: &str) -> Result<Value, Cause> {
-    serde_json::from_str(text).map_err(|error| Cause::Broken { detail: format!("a chunk is no JSON: {error}").into() })
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        refusal(status, body, retry_after)
+    }
 }
 
 fn finished(word: &str) -> Finish {
@@ -172,20 +165,14 @@ fn usage(usage: &Value) -> Option<Usage> {
 fn reported(error: &Value) -> Cause {
     let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     match status.filter(|status| (400..600).contains(status)) {
-        Some(status) => refusal(status, &json!({"error": error}).to_string(), None),
+        Some(status) => refusal(status, error, None),
         None => Cause::Broken { detail: message(error).into() },
     }
 }
 
-fn message(error: &Value) -> String {
-    let words = error["message"].as_str().or_else(|| error.as_str());
-    words.map_or_else(|| error.to_string(), str::to_owned)
-}
-
 /// An answer whose status is no success.
-pub(super) fn refusal(status: u16, body: &str, retry_after: Option<Duration>) -> Cause {
-    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| body.trim().into());
-    let error = body.get("error").unwrap_or(&body);
+fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+    let error = body.get("error").unwrap_or(body);
     let detail = message(error);
     let is = |word: &str| error["code"].as_str() == Some(word) || error["type"].as_str() == Some(word);
     // vLLM and its kin have no word for it, only a sentence; the fold it leads to is worth reading that.

@@ -1,0 +1,44 @@
+//! Anthropic's messages.
+
+mod body;
+mod reading;
+
+use cantrip_canon::Secret;
+use url::Url;
+
+use crate::assembler::Assembler;
+use crate::http::{Endpoint, EndpointFault, below};
+use crate::{Answer, Crystal, Failure, Request, Sink};
+
+use reading::Reading;
+
+/// A model of Anthropic's, or behind anything that speaks as Anthropic does.
+///
+/// What it thought, signed or redacted, is given back to it as it came, and to nobody else. The longest unchanging part
+/// of each request is marked for its cache.
+#[derive(Debug, Clone)]
+pub struct Anthropic(Endpoint);
+
+impl Anthropic {
+    /// `model` at `base`, which is the part of the address before `/v1/messages`.
+    pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let address = match base.path().trim_end_matches('/').ends_with("/v1") {
+            true => below(base, &["messages"])?,
+            false => below(base, &["v1", "messages"])?,
+        };
+        let endpoint = Endpoint::new(format!("anthropic/{model}"), model, address)?;
+        Ok(Self(endpoint.header("anthropic-version", "2023-06-01").keyed("x-api-key", "", key)?))
+    }
+}
+
+impl Crystal for Anthropic {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let Endpoint { name, model, .. } = &self.0;
+        let body = body::of(request, name, model).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(&body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+    }
+}

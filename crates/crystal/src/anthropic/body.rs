@@ -1,0 +1,138 @@
+//! What is sent.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cantrip_canon::stable_hash;
+use cantrip_loom::{Content, Message, Part};
+use serde_json::{Map, Value, json};
+
+use crate::order::{Block, blocks, text_of};
+use crate::{Choice, Request};
+
+/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
+pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, String> {
+    let mut system = Vec::new();
+    let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in request.messages.iter() {
+        let (role, said) = match message {
+            Message::System { content } => {
+                system.push(json!({"type": "text", "text": content.text()}));
+                continue;
+            }
+            Message::User { content } => ("user", shown(content, request)?),
+            Message::Tool { tool_call_id, content, .. } => {
+                let id = id(tool_call_id);
+                ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": shown(content, request)?})])
+            }
+            Message::Assistant { content, calls, parts } => {
+                let text = text_of(content.as_ref());
+                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
+                ("assistant", blocks.iter().filter_map(block).collect())
+            }
+        };
+        // Results of one group belong into one message, and roles take turns.
+        match messages.last_mut() {
+            Some((last, before)) if *last == role => before.extend(said),
+            Some(_) | None => messages.push((role, said)),
+        }
+    }
+    messages.retain(|(_, said)| !said.is_empty());
+    mark(system.last_mut());
+    // The end of this request, and that of the one before: what is between them may be too long to be looked through.
+    for (_, said) in messages.iter_mut().rev().filter(|(role, _)| *role == "user").take(2) {
+        mark(said.last_mut());
+    }
+    let messages = messages.iter().map(|(role, said)| json!({"role": role, "content": said}));
+    let mut body = json!({
+        "model": model,
+        "max_tokens": request.output_tokens_max,
+        "stream": true,
+        "messages": messages.collect::<Vec<_>>(),
+    });
+    let mut set = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[key] = value;
+        }
+    };
+    set("system", (!system.is_empty()).then(|| json!(system)));
+    let sampling = &request.sampling;
+    set("temperature", sampling.temperature.map(Value::from));
+    set("top_p", sampling.top_p.map(Value::from));
+    set("stop_sequences", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
+    if !request.definitions.is_empty() {
+        let tools = request.definitions.iter().map(|definition| {
+            json!({
+                "name": definition.name,
+                "description": definition.description,
+                "input_schema": definition.parameters,
+            })
+        });
+        let mut tools: Vec<Value> = tools.collect();
+        mark(tools.last_mut());
+        set("tools", Some(tools.into()));
+        let choice = match request.choice {
+            Choice::Auto => "auto",
+            Choice::Required => "any",
+            Choice::None => "none",
+        };
+        set("tool_choice", Some(json!({ "type": choice })));
+    }
+    Ok(body)
+}
+
+/// Up to here the next request will be the same. What was thought cannot be marked.
+fn mark(block: Option<&mut Value>) {
+    if let Some(block) = block
+        && !matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
+    {
+        block["cache_control"] = json!({"type": "ephemeral"});
+    }
+}
+
+fn block(block: &Block<'_>) -> Option<Value> {
+    match block {
+        Block::Own(own) => Some((*own).clone()),
+        // A block of text must not be empty.
+        Block::Text(text, _) => (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text})),
+        Block::Call(call, _) => {
+            let input = match &call.args {
+                input @ Value::Object(_) => input.clone(),
+                // It must be an object. That this was none, the result says.
+                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                    Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
+                }
+            };
+            Some(json!({"type": "tool_use", "id": id(&call.tool_call_id), "name": call.gate, "input": input}))
+        }
+    }
+}
+
+/// An id as this wire takes it. One of another provider may have characters that it does not.
+fn id(id: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !id.is_empty() && id.chars().all(plain) {
+        return id.into();
+    }
+    let hash = stable_hash(&json!(id)).map(|hash| hash.to_string()).unwrap_or_default();
+    format!("call_{}", hash.chars().filter(|c| plain(*c)).take(32).collect::<String>()).into()
+}
+
+fn shown(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+    let text = |text: &str| json!({"type": "text", "text": if text.is_empty() { " " } else { text }});
+    let parts = match content {
+        Content::Text(only) => return Ok(vec![text(only)]),
+        Content::Parts(parts) => parts,
+    };
+    let shown = parts.iter().map(|part| match part {
+        Part::Text { text: said } => Ok(text(said)),
+        Part::Image { media_type, image } => {
+            let bytes =
+                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
+            let source = json!({"type": "base64", "media_type": media_type, "data": STANDARD.encode(bytes)});
+            Ok(json!({"type": "image", "source": source}))
+        }
+    });
+    shown.collect()
+}

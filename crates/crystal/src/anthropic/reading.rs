@@ -1,0 +1,278 @@
+//! What came back, event by event.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Usage};
+use serde_json::{Value, json};
+
+use crate::assembler::{Assembler, Ending};
+use crate::http::{Reads, Step, message, parsed};
+use crate::limits::ANSWER_CALLS_MAX;
+use crate::order::Order;
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the events of one answer.
+pub(super) struct Reading<'a> {
+    said: Assembler<'a>,
+    name: &'a str,
+    model: String,
+    finish: Option<Finish>,
+    usage: Option<Counted>,
+    order: Order,
+    /// The blocks that have not ended, by their index.
+    open: BTreeMap<u64, Open>,
+}
+
+enum Open {
+    Text,
+    Call,
+    /// What was thought, with its signature, as it grows.
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// What cannot be read here, and is over with its start.
+    Opaque,
+}
+
+/// What the provider counted. Its words for input leave out what the cache gave.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    input: u64,
+    written: u64,
+    read: u64,
+    output: u64,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+        Self {
+            said,
+            name,
+            model: model.to_owned(),
+            finish: None,
+            usage: None,
+            order: Order::default(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn start(&mut self, index: u64, block: &Value) -> Result<(), Cause> {
+        if self.open.len() > ANSWER_CALLS_MAX {
+            return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "blocks" });
+        }
+        let open = match block["type"].as_str() {
+            Some("text") => {
+                self.said.border();
+                self.text(block["text"].as_str().unwrap_or_default())?;
+                Open::Text
+            }
+            Some("tool_use") => {
+                self.order.call(self.said.calls());
+                self.said.call(index, block["id"].as_str(), block["name"].as_str())?;
+                // Whole where it is not streamed; where it is, this is an empty object that the deltas replace.
+                if let Some(input) = block["input"].as_object().filter(|input| !input.is_empty()) {
+                    self.said.arguments_so_far(index, &Value::Object(input.clone()).to_string())?;
+                }
+                Open::Call
+            }
+            Some("thinking") => {
+                self.said.border();
+                let own = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
+                let (text, signature) = (own("thinking"), own("signature"));
+                self.said.thinking(&text)?;
+                Open::Thinking { text, signature }
+            }
+            Some("redacted_thinking") => {
+                self.order.own(block.clone())?;
+                Open::Opaque
+            }
+            // What the server did by itself, or what is newer than this.
+            Some(_) | None => Open::Opaque,
+        };
+        self.open.insert(index, open);
+        Ok(())
+    }
+
+    fn text(&mut self, piece: &str) -> Result<(), Cause> {
+        self.order.text(piece);
+        self.said.text(piece)
+    }
+
+    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), Cause> {
+        let piece = |key: &str| delta[key].as_str().unwrap_or_default();
+        match (delta["type"].as_str(), self.open.get_mut(&index)) {
+            (Some("text_delta"), Some(Open::Text)) => self.text(piece("text")),
+            (Some("input_json_delta"), Some(Open::Call)) => self.said.arguments(index, piece("partial_json")),
+            (Some("thinking_delta"), Some(Open::Thinking { text, .. })) => {
+                text.push_str(piece("thinking"));
+                self.said.thinking(piece("thinking"))
+            }
+            (Some("signature_delta"), Some(Open::Thinking { signature, .. })) => {
+                signature.push_str(piece("signature"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(&mut self, index: u64) -> Result<(), Cause> {
+        match self.open.remove(&index) {
+            Some(Open::Call) => self.said.call_end(index),
+            Some(Open::Thinking { text, signature }) => {
+                self.said.border();
+                // Without its signature it is not taken back.
+                match signature.is_empty() {
+                    true => Ok(()),
+                    false => self.order.own(json!({"type": "thinking", "thinking": text, "signature": signature})),
+                }
+            }
+            Some(Open::Text) => {
+                self.said.border();
+                Ok(())
+            }
+            Some(Open::Opaque) | None => Ok(()),
+        }
+    }
+
+    /// Counts are cumulative: what is said last replaces what was said before.
+    fn count(&mut self, usage: &Value) {
+        let Some(usage) = usage.as_object() else { return };
+        let mut counted = self.usage.unwrap_or_default();
+        let places = [
+            ("input_tokens", &mut counted.input),
+            ("cache_creation_input_tokens", &mut counted.written),
+            ("cache_read_input_tokens", &mut counted.read),
+            ("output_tokens", &mut counted.output),
+        ];
+        for (key, place) in places {
+            if let Some(count) = usage.get(key).and_then(Value::as_u64) {
+                *place = count;
+            }
+        }
+        self.usage = Some(counted);
+    }
+
+    fn model(&mut self, message: &Value) {
+        if let Some(model) = message["model"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+    }
+
+    fn stopped(&mut self, reason: &Value) {
+        if let Some(reason) = reason.as_str() {
+            self.finish = Some(finished(reason));
+        }
+    }
+}
+
+impl Reads for Reading<'_> {
+    fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        let event = parsed(data)?;
+        let index = event["index"].as_u64().unwrap_or(0);
+        match event["type"].as_str() {
+            Some("message_start") => {
+                self.model(&event["message"]);
+                self.count(&event["message"]["usage"]);
+            }
+            Some("content_block_start") => self.start(index, &event["content_block"])?,
+            Some("content_block_delta") => self.delta(index, &event["delta"])?,
+            Some("content_block_stop") => self.stop(index)?,
+            Some("message_delta") => {
+                self.stopped(&event["delta"]["stop_reason"]);
+                self.count(&event["usage"]);
+            }
+            Some("message_stop") => return Ok(Step::End),
+            Some("error") => return Err(reported(&event["error"])),
+            Some(_) | None => {}
+        }
+        Ok(Step::More)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), Cause> {
+        if body["type"] == "error" {
+            return Err(reported(&body["error"]));
+        }
+        self.model(body);
+        self.count(&body["usage"]);
+        for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
+            self.start(index, block)?;
+            self.stop(index)?;
+        }
+        self.stopped(&body["stop_reason"]);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let parts = self.order.parts(self.name);
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage.map(usage), parts })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.said.fail(cause, self.usage.map_or(Charge::Unknown, |counted| Charge::Reported(usage(counted))))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        refused(status, body.get("error").unwrap_or(body), retry_after)
+    }
+}
+
+fn usage(counted: Counted) -> Usage {
+    let Counted { input, written, read, output } = counted;
+    Usage {
+        prompt_tokens: input.saturating_add(written).saturating_add(read),
+        completion_tokens: output,
+        cached_tokens: read,
+        reasoning_tokens: None,
+        cache_write_tokens: Some(written),
+    }
+}
+
+fn finished(reason: &str) -> Finish {
+    match reason {
+        "end_turn" => Finish::Stop,
+        "tool_use" => Finish::Calls,
+        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+        "refusal" => Finish::Refusal,
+        other => Finish::Other(other.chars().take(64).collect()),
+    }
+}
+
+/// This provider's own number for what is 503 everywhere else, and is asked again as that.
+const OVERLOADED: u16 = 529;
+const UNAVAILABLE: u16 = 503;
+
+/// An error inside a stream that began well: its type stands for the status it would have had.
+fn reported(error: &Value) -> Cause {
+    let status = match error["type"].as_str() {
+        Some("invalid_request_error") => 400,
+        Some("authentication_error") => 401,
+        Some("billing_error") => 402,
+        Some("permission_error") => 403,
+        Some("not_found_error") => 404,
+        Some("request_too_large") => 413,
+        Some("rate_limit_error") => 429,
+        Some("timeout_error") => 504,
+        Some("overloaded_error") => OVERLOADED,
+        Some("api_error") => 500,
+        Some(_) | None => return Cause::Broken { detail: message(error).into() },
+    };
+    refused(status, error, None)
+}
+
+fn refused(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    let detail = message(error);
+    // There is no word for it but the sentence: "prompt is too long: 205000 tokens > 200000 maximum".
+    if status == 400
+        && let Some(counts) = detail.split_once("prompt is too long").map(|(_, counts)| counts)
+    {
+        let mut numbers = counts.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+        return Cause::ContextTooLong { tokens: numbers.next(), window: numbers.next() };
+    }
+    let status = if status == OVERLOADED { UNAVAILABLE } else { status };
+    Cause::Status { status, detail: detail.into(), retry_after }
+}

@@ -1,0 +1,41 @@
+//! Google's Gemini.
+
+mod body;
+mod reading;
+
+use cantrip_canon::Secret;
+use url::Url;
+
+use crate::assembler::Assembler;
+use crate::http::{Endpoint, EndpointFault, below};
+use crate::{Answer, Crystal, Failure, Request, Sink};
+
+use reading::Reading;
+
+/// A model of the Gemini family.
+///
+/// The signatures of its thoughts are given back to it on the parts that they came on, and to nobody else.
+#[derive(Debug, Clone)]
+pub struct Gemini(Endpoint);
+
+impl Gemini {
+    /// `model` at `base`, which is the part of the address before `/models/...`, such as `.../v1beta`.
+    pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let mut address = below(base, &["models", &format!("{model}:streamGenerateContent")])?;
+        address.query_pairs_mut().append_pair("alt", "sse");
+        let endpoint = Endpoint::new(format!("gemini/{model}"), model, address)?;
+        Ok(Self(endpoint.keyed("x-goog-api-key", "", key)?))
+    }
+}
+
+impl Crystal for Gemini {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let Endpoint { name, model, .. } = &self.0;
+        let body = body::of(request, name, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(&body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+    }
+}

@@ -1,0 +1,117 @@
+//! What is sent.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cantrip_loom::{Content, Message, Part};
+use serde_json::{Map, Value, json};
+
+use crate::order::{Block, blocks, text_of};
+use crate::{Choice, Profile, Request};
+
+/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
+pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Value, String> {
+    let mut system = Vec::new();
+    let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in request.messages.iter() {
+        let (role, said) = match message {
+            Message::System { content } => {
+                system.push(json!({"text": content.text()}));
+                continue;
+            }
+            Message::User { content } => ("user", shown(content, request)?),
+            // Its results go by the name of the function, in the order of the calls.
+            Message::Tool { gate, content, .. } => {
+                let mut said =
+                    vec![json!({"functionResponse": {"name": gate, "response": {"result": content.text()}}})];
+                said.extend(shown(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()));
+                ("user", said)
+            }
+            Message::Assistant { content, calls, parts } => {
+                let text = text_of(content.as_ref());
+                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
+                ("model", blocks.iter().map(part).collect())
+            }
+        };
+        // The results of parallel calls belong into one message.
+        match contents.last_mut() {
+            Some((last, before)) if *last == role => before.extend(said),
+            Some(_) | None => contents.push((role, said)),
+        }
+    }
+    contents.retain(|(_, said)| !said.is_empty());
+    let contents = contents.iter().map(|(role, parts)| json!({"role": role, "parts": parts}));
+    let mut body = json!({ "contents": contents.collect::<Vec<_>>() });
+    if !system.is_empty() {
+        body["systemInstruction"] = json!({ "parts": system });
+    }
+    body["generationConfig"] = generation(request, profile);
+    if !request.definitions.is_empty() {
+        let functions = request.definitions.iter().map(|definition| {
+            json!({
+                "name": definition.name,
+                "description": definition.description,
+                "parametersJsonSchema": definition.parameters,
+            })
+        });
+        body["tools"] = json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]);
+        let mode = match request.choice {
+            Choice::Auto => "AUTO",
+            Choice::Required => "ANY",
+            Choice::None => "NONE",
+        };
+        body["toolConfig"] = json!({"functionCallingConfig": {"mode": mode}});
+    }
+    Ok(body)
+}
+
+fn generation(request: &Request, profile: &Profile) -> Value {
+    let sampling = &request.sampling;
+    let mut config = Map::new();
+    config.insert("maxOutputTokens".to_owned(), request.output_tokens_max.into());
+    let said = [
+        ("temperature", sampling.temperature.map(Value::from)),
+        ("topP", sampling.top_p.map(Value::from)),
+        ("seed", sampling.seed.map(Value::from)),
+        ("stopSequences", (!sampling.stop.is_empty()).then(|| json!(sampling.stop))),
+        ("thinkingConfig", profile.thinks.then(|| json!({"includeThoughts": true}))),
+    ];
+    config.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    Value::Object(config)
+}
+
+fn part(block: &Block<'_>) -> Value {
+    let (mut part, with) = match block {
+        Block::Own(own) => return (*own).clone(),
+        Block::Text(text, with) => (json!({ "text": text }), with),
+        Block::Call(call, with) => {
+            let args = match &call.args {
+                args @ Value::Object(_) => args.clone(),
+                // It must be an object. That this was none, the result says.
+                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                    Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
+                }
+            };
+            (json!({"functionCall": {"name": call.gate, "args": args}}), with)
+        }
+    };
+    if let (Value::Object(part), Some(with)) = (&mut part, with) {
+        part.extend(with.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    part
+}
+
+fn shown(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+    let parts = match content {
+        Content::Text(text) => return Ok(vec![json!({ "text": text })]),
+        Content::Parts(parts) => parts,
+    };
+    let shown = parts.iter().map(|part| match part {
+        Part::Text { text } => Ok(json!({ "text": text })),
+        Part::Image { media_type, image } => {
+            let bytes =
+                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
+            Ok(json!({"inlineData": {"mimeType": media_type, "data": STANDARD.encode(bytes)}}))
+        }
+    });
+    shown.collect()
+}

@@ -1,0 +1,171 @@
+//! What came back, chunk by chunk.
+
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Usage};
+use serde_json::Value;
+
+use crate::assembler::{Assembler, Ending};
+use crate::http::{Reads, Step, message, parsed};
+use crate::order::Order;
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the chunks of one answer. There is no end mark: a stream has ended well once it said why.
+pub(super) struct Reading<'a> {
+    said: Assembler<'a>,
+    name: &'a str,
+    model: String,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+    order: Order,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+        Self { said, name, model: model.to_owned(), finish: None, usage: None, order: Order::default() }
+    }
+
+    fn chunk(&mut self, chunk: &Value) -> Result<(), Cause> {
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+            return Err(match status.filter(|status| (400..600).contains(status)) {
+                Some(status) => refused(status, error, None),
+                None => Cause::Broken { detail: message(error).into() },
+            });
+        }
+        self.usage = usage(&chunk["usageMetadata"]).or(self.usage);
+        if let Some(model) = chunk["modelVersion"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+        if let Some(reason) = chunk["promptFeedback"]["blockReason"].as_str() {
+            return Err(Cause::Refused { reason: format!("the prompt was blocked: {reason}").into() });
+        }
+        let candidate = &chunk["candidates"][0];
+        for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
+            self.part(part)?;
+        }
+        if let Some(reason) = candidate["finishReason"].as_str() {
+            self.finish = Some(finished(reason, candidate)?);
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: &Value) -> Result<(), Cause> {
+        if let Some(call) = part.get("functionCall") {
+            self.call(call)?;
+        } else if let Some(text) = part["text"].as_str() {
+            if part["thought"] == true {
+                return self.said.thinking(text);
+            }
+            self.order.text(text);
+            self.said.text(text)?;
+        }
+        match part.get("thoughtSignature").filter(|signature| signature.is_string()) {
+            // On a part of its own, without anything to stand on, it is given back as it came.
+            Some(_) if part["text"] == "" => self.order.own(part.clone()),
+            Some(signature) => self.order.attach("thoughtSignature", signature),
+            None => Ok(()),
+        }
+    }
+
+    /// A call comes whole.
+    fn call(&mut self, call: &Value) -> Result<(), Cause> {
+        let number = self.said.calls();
+        let key = number as u64;
+        self.order.call(number);
+        self.said.call(key, call["id"].as_str().filter(|id| !id.is_empty()), call["name"].as_str())?;
+        if let Some(args) = call.get("args").filter(|args| !args.is_null()) {
+            self.said.arguments_so_far(key, &args.to_string())?;
+        }
+        self.said.call_end(key)
+    }
+}
+
+impl Reads for Reading<'_> {
+    fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        self.chunk(&parsed(data)?).map(|()| Step::More)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), Cause> {
+        match body {
+            // Without the query that asks for events, a stream is one array of its chunks.
+            Value::Array(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => self.chunk(body),
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let parts = self.order.parts(self.name);
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.said.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        // An error of a stream comes in an array too.
+        let body = body.get(0).unwrap_or(body);
+        refused(status, body.get("error").unwrap_or(body), retry_after)
+    }
+}
+
+fn finished(reason: &str, candidate: &Value) -> Result<Finish, Cause> {
+    Ok(match reason {
+        "STOP" => Finish::Stop,
+        "MAX_TOKENS" => Finish::Length,
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
+            Finish::Refusal
+        }
+        // The model wrote a call that its provider could not read. Asked again, it may write it better.
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
+            let detail = candidate["finishMessage"].as_str().unwrap_or(reason);
+            return Err(Cause::Broken { detail: detail.into() });
+        }
+        other => Finish::Other(other.chars().take(64).collect::<String>().to_lowercase()),
+    })
+}
+
+/// The counts of an answer are those of its text and of its thoughts, told apart.
+fn usage(usage: &Value) -> Option<Usage> {
+    let count = |key: &str| usage[key].as_u64();
+    let prompt = count("promptTokenCount")?;
+    let thoughts = count("thoughtsTokenCount");
+    Some(Usage {
+        prompt_tokens: prompt.saturating_add(count("toolUsePromptTokenCount").unwrap_or(0)),
+        completion_tokens: count("candidatesTokenCount").unwrap_or(0).saturating_add(thoughts.unwrap_or(0)),
+        cached_tokens: count("cachedContentTokenCount").unwrap_or(0),
+        reasoning_tokens: thoughts,
+        cache_write_tokens: None,
+    })
+}
+
+fn refused(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    let detail = message(error);
+    // There is no word for it but the sentence, which has both counts: "The input token count (1200000) exceeds the
+    // maximum number of tokens allowed (1048576)."
+    if status == 400 && detail.contains("input token count") {
+        let mut numbers = detail.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+        return Cause::ContextTooLong { tokens: numbers.next(), window: numbers.next() };
+    }
+    // A bad key is a bad request here; only its reason tells.
+    let mut details = error["details"].as_array().into_iter().flatten();
+    let status = match details.clone().any(|detail| detail["reason"] == "API_KEY_INVALID") {
+        true => 401,
+        false => status,
+    };
+    let delay = details.find_map(|detail| seconds(detail["retryDelay"].as_str()?));
+    Cause::Status { status, detail: detail.into(), retry_after: retry_after.or(delay) }
+}
+
+/// A duration as JSON has it here: seconds, with a fraction perhaps, and an `s`.
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
+}

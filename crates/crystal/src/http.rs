@@ -1,0 +1,243 @@
+//! One request to a provider over HTTP, and its answer, streamed or whole.
+//!
+//! What the wires have in common stands here: the client and its bounds, the key, which failures cost nothing, how long a
+//! provider asks to be left alone, and how bytes become events. A wire brings its body and its reading.
+
+mod frames;
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use cantrip_canon::Secret;
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use serde_json::Value;
+use url::Url;
+
+use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
+use crate::{Answer, Cause, Charge, Failure};
+
+use frames::Frames;
+
+/// Why no crystal can be made of an address and a key.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointFault {
+    #[error("{0} cannot be the base of an address")]
+    Address(Url),
+    #[error("the key has characters that no header can carry")]
+    Key,
+    #[error("no HTTP client can be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Where requests go, with what a provider wants in each of them.
+///
+/// Dropping a request closes its connection. Redirects are not followed: they would carry the key, or lose it.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    /// The crystal's name.
+    pub(crate) name: String,
+    /// What its provider calls it.
+    pub(crate) model: String,
+    address: Url,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    client: reqwest::Client,
+}
+
+impl Endpoint {
+    pub(crate) fn new(name: String, model: &str, address: Url) -> Result<Self, EndpointFault> {
+        // Whoever embeds this may have chosen another provider before; then that one stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
+            .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
+            .build()
+            .map_err(EndpointFault::Client)?;
+        Ok(Self { name, model: model.to_owned(), address, headers: Vec::new(), client })
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+        self
+    }
+
+    /// A header with a key in it: `before` and the key. It is shown nowhere.
+    pub(crate) fn keyed(
+        mut self,
+        name: &'static str,
+        before: &str,
+        key: Option<&Secret<String>>,
+    ) -> Result<Self, EndpointFault> {
+        if let Some(key) = key {
+            let mut value =
+                HeaderValue::try_from(format!("{before}{}", key.expose())).map_err(|_| EndpointFault::Key)?;
+            value.set_sensitive(true);
+            self.headers.push((HeaderName::from_static(name), value));
+        }
+        Ok(self)
+    }
+
+    /// Sends a body and reads what comes.
+    pub(crate) async fn ask<R: Reads>(&self, body: &Value, mut reading: R) -> Result<Answer, Failure> {
+        let mut response = self.send::<R>(body).await?;
+        if is_json(response.headers()) {
+            return match bounded(response, FRAME_BYTES_MAX).await.and_then(|text| reading.whole(&parsed(&text)?)) {
+                Ok(()) => reading.finish(),
+                Err(cause) => Err(reading.fail(cause)),
+            };
+        }
+        let mut frames = Frames::default();
+        loop {
+            let chunk = match response.chunk().await {
+                Ok(chunk) => chunk,
+                Err(error) => return Err(reading.fail(lost(&error))),
+            };
+            match &chunk {
+                Some(chunk) => frames.push(chunk),
+                None => frames.end(),
+            }
+            while let Some(frame) = frames.next() {
+                match frame.and_then(|frame| reading.frame(&frame)) {
+                    Ok(Step::More) => {}
+                    Ok(Step::End) => return reading.finish(),
+                    Err(cause) => return Err(reading.fail(cause)),
+                }
+            }
+            if chunk.is_none() {
+                return match reading.ended() {
+                    true => reading.finish(),
+                    false => {
+                        let detail = "the stream ended without its end mark".into();
+                        Err(reading.fail(Cause::Broken { detail }))
+                    }
+                };
+            }
+        }
+    }
+
+    async fn send<R: Reads>(&self, body: &Value) -> Result<reqwest::Response, Failure> {
+        let failure = |cause, charge| Failure::new(&self.name, cause, charge);
+        let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
+        for (name, value) in &self.headers {
+            sent = sent.header(name.clone(), value.clone());
+        }
+        let response = sent.body(body.to_string()).send().await.map_err(|error| {
+            // What never got through was not charged; what got no answer may have been.
+            if error.is_connect() {
+                failure(Cause::Unreachable { detail: told(&error).into() }, Charge::Nothing)
+            } else {
+                failure(lost(&error), Charge::Unknown)
+            }
+        })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
+        let text = bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
+        let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
+        // The provider answered that it will not: nothing was charged.
+        Err(failure(R::refusal(status, &said, retry_after), Charge::Nothing))
+    }
+}
+
+/// Whether more is to come.
+pub(crate) enum Step {
+    More,
+    End,
+}
+
+/// Reads one answer, as its wire writes them.
+pub(crate) trait Reads: Sized {
+    /// One event of a stream.
+    fn frame(&mut self, data: &str) -> Result<Step, Cause>;
+
+    /// A whole answer, from a server that does not stream. Its end is the end of the body.
+    fn whole(&mut self, body: &Value) -> Result<(), Cause>;
+
+    /// Whether a stream that stops here has ended well; where the wire has an end mark, it has not.
+    fn ended(&self) -> bool {
+        false
+    }
+
+    /// The end came.
+    fn finish(self) -> Result<Answer, Failure>;
+
+    /// It came to nothing, and may have cost something.
+    fn fail(self, cause: Cause) -> Failure;
+
+    /// What an answer means whose status is no success.
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause;
+}
+
+/// A base and what comes behind it. A base that already has it is taken as it is.
+pub(crate) fn below(base: &Url, path: &[&str]) -> Result<Url, EndpointFault> {
+    let mut address = base.clone();
+    if !base.path().trim_end_matches('/').ends_with(&format!("/{}", path.join("/"))) {
+        let mut segments = address.path_segments_mut().map_err(|()| EndpointFault::Address(base.clone()))?;
+        segments.pop_if_empty().extend(path);
+    }
+    Ok(address)
+}
+
+pub(crate) fn parsed(text: &str) -> Result<Value, Cause> {
+    serde_json::from_str(text).map_err(|error| Cause::Broken { detail: format!("a chunk is no JSON: {error}").into() })
+}
+
+/// Why something failed, in the words of a body whose shape nobody promised.
+pub(crate) fn message(error: &Value) -> String {
+    let words = error["message"].as_str().or_else(|| error.as_str());
+    words.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+/// An error on the way, with its causes but without the address.
+fn told(error: &reqwest::Error) -> String {
+    let mut text = String::from(if error.is_connect() { "no connection" } else { "the connection failed" });
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text
+}
+
+fn lost(error: &reqwest::Error) -> Cause {
+    if error.is_timeout() {
+        Cause::TimedOut { limit: Duration::from_millis(SILENCE_MS_MAX) }
+    } else {
+        Cause::Broken { detail: told(error).into() }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// A body as text, if it is no longer than it may be.
+async fn bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > limit {
+            return Err(Cause::TooLarge { limit, unit: "bytes" });
+        }
+    }
+    String::from_utf8(body).map_err(|_| Cause::Broken { detail: "the answer is not UTF-8".into() })
+}
+
+/// How long the provider asks to be left alone: in milliseconds, in seconds, or as a date, which is measured against
+/// the date it answered with, since its clock need not be ours.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(millis) = text("retry-after-ms").and_then(|millis| millis.parse().ok()) {
+        return Some(Duration::from_millis(millis));
+    }
+    let told = text(RETRY_AFTER.as_str())?;
+    if let Ok(seconds) = told.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp().as_millisecond());
+    let (until, now) = (date(told)?, date(text(DATE.as_str())?)?);
+    Some(Duration::from_millis(u64::try_from(until - now).unwrap_or(0)))
+}

@@ -1,0 +1,40 @@
+//! OpenAI's responses.
+
+mod body;
+mod reading;
+
+use cantrip_canon::Secret;
+use url::Url;
+
+use crate::assembler::Assembler;
+use crate::http::{Endpoint, EndpointFault, below};
+use crate::{Answer, Crystal, Failure, Request, Sink};
+
+use reading::Reading;
+
+/// A model of OpenAI's, or behind anything that speaks the same protocol.
+///
+/// Nothing is kept at the provider: each request has the whole list, and what the model reasoned comes encrypted and is
+/// given back to it as it came, before the calls it led to.
+#[derive(Debug, Clone)]
+pub struct Responses(Endpoint);
+
+impl Responses {
+    /// `model` at `base`, which is the part of the address before `/responses`.
+    pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let endpoint = Endpoint::new(format!("openai/{model}"), model, below(base, &["responses"])?)?;
+        Ok(Self(endpoint.keyed("authorization", "Bearer ", key)?))
+    }
+}
+
+impl Crystal for Responses {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let Endpoint { name, model, .. } = &self.0;
+        let body = body::of(request, name, model, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(&body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+    }
+}

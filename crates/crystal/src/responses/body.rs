@@ -1,0 +1,97 @@
+//! What is sent.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cantrip_loom::{Content, Message, Part};
+use serde_json::{Value, json};
+
+use crate::assembler::written;
+use crate::order::{Block, blocks, text_of};
+use crate::{Profile, Request};
+
+/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
+pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
+    let mut input = Vec::new();
+    for message in request.messages.iter() {
+        match message {
+            Message::System { content } => input.push(json!({"role": "system", "content": content.text()})),
+            Message::User { content } => input.push(json!({"role": "user", "content": shown(content, request)?})),
+            Message::Tool { tool_call_id, content, .. } => {
+                let output = match content {
+                    Content::Text(text) => text.as_str().into(),
+                    Content::Parts(_) => shown(content, request)?,
+                };
+                input.push(json!({"type": "function_call_output", "call_id": tool_call_id, "output": output}));
+            }
+            Message::Assistant { content, calls, parts } => {
+                let text = text_of(content.as_ref());
+                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
+                input.extend(blocks.iter().map(item));
+            }
+        }
+    }
+    let mut body = json!({
+        "model": model,
+        "input": input,
+        "stream": true,
+        "store": false,
+        "include": ["reasoning.encrypted_content"],
+        "max_output_tokens": request.output_tokens_max,
+    });
+    let mut set = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[key] = value;
+        }
+    };
+    // A model that reasons has no temperature, and refuses a request that gives it one.
+    if profile.samples {
+        set("temperature", request.sampling.temperature.map(Value::from));
+        set("top_p", request.sampling.top_p.map(Value::from));
+    }
+    if !request.definitions.is_empty() {
+        let tools = request.definitions.iter().map(|definition| {
+            json!({
+                "type": "function",
+                "name": definition.name,
+                "description": definition.description,
+                "parameters": definition.parameters,
+                "strict": false,
+            })
+        });
+        set("tools", Some(tools.collect()));
+        set("tool_choice", Some(request.choice.as_str().into()));
+    }
+    Ok(body)
+}
+
+fn item(block: &Block<'_>) -> Value {
+    match block {
+        Block::Own(own) => (*own).clone(),
+        Block::Text(text, _) => {
+            json!({"role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}], "type": "message"})
+        }
+        Block::Call(call, _) => json!({
+            "type": "function_call",
+            "call_id": call.tool_call_id,
+            "name": call.gate,
+            "arguments": written(&call.args),
+        }),
+    }
+}
+
+fn shown(content: &Content, request: &Request) -> Result<Value, String> {
+    let parts = match content {
+        Content::Text(text) => return Ok(json!([{"type": "input_text", "text": text}])),
+        Content::Parts(parts) => parts,
+    };
+    let shown = parts.iter().map(|part| match part {
+        Part::Text { text } => Ok(json!({"type": "input_text", "text": text})),
+        Part::Image { media_type, image } => {
+            let bytes =
+                request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
+            let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
+            Ok(json!({"type": "input_image", "image_url": url}))
+        }
+    });
+    shown.collect()
+}

@@ -1,0 +1,206 @@
+//! What came back, event by event.
+
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Usage};
+use serde_json::Value;
+
+use crate::assembler::{Assembler, Ending};
+use crate::http::{Reads, Step, message, parsed};
+use crate::order::Order;
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the events of one answer. An item is known by its place in the output.
+pub(super) struct Reading<'a> {
+    said: Assembler<'a>,
+    name: &'a str,
+    model: String,
+    finish: Option<Finish>,
+    refused: bool,
+    usage: Option<Usage>,
+    order: Order,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+        Self { said, name, model: model.to_owned(), finish: None, refused: false, usage: None, order: Order::default() }
+    }
+
+    fn text(&mut self, piece: &str) -> Result<(), Cause> {
+        self.order.text(piece);
+        self.said.text(piece)
+    }
+
+    fn refusal(&mut self, piece: &str) -> Result<(), Cause> {
+        self.refused |= !piece.is_empty();
+        self.text(piece)
+    }
+
+    fn call(&mut self, index: u64, item: &Value) -> Result<(), Cause> {
+        if !self.said.has_call(index) {
+            self.order.call(self.said.calls());
+        }
+        // The item has an id too; what a result names is the call's.
+        self.said.call(index, item["call_id"].as_str(), item["name"].as_str())
+    }
+
+    fn added(&mut self, index: u64, item: &Value) -> Result<(), Cause> {
+        match item["type"].as_str() {
+            Some("function_call") => self.call(index, item),
+            Some("message" | "reasoning") => {
+                self.said.border();
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// An item is over; `told` says whether its text came before, piece by piece.
+    fn done(&mut self, index: u64, item: &Value, told: bool) -> Result<(), Cause> {
+        match item["type"].as_str() {
+            Some("function_call") => {
+                self.call(index, item)?;
+                if let Some(arguments) = item["arguments"].as_str() {
+                    self.said.arguments_so_far(index, arguments)?;
+                }
+                self.said.call_end(index)?;
+            }
+            Some("message") => {
+                if !told {
+                    for part in item["content"].as_array().into_iter().flatten() {
+                        self.text(part["text"].as_str().unwrap_or_default())?;
+                        self.refusal(part["refusal"].as_str().unwrap_or_default())?;
+                    }
+                }
+                self.said.border();
+            }
+            Some("reasoning") => {
+                if !told {
+                    for part in item["summary"].as_array().into_iter().flatten() {
+                        self.said.thinking(part["text"].as_str().unwrap_or_default())?;
+                    }
+                }
+                self.said.border();
+                // Without what is encrypted there is nothing to give back: nothing is kept at the provider.
+                if item["encrypted_content"].is_string() {
+                    let mut own = item.clone();
+                    if let Value::Object(own) = &mut own {
+                        own.remove("status");
+                    }
+                    self.order.own(own)?;
+                }
+            }
+            Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    /// The response as a whole, which the last event has and an answer that is not streamed is.
+    fn ended(&mut self, response: &Value) -> Result<(), Cause> {
+        self.usage = usage(&response["usage"]).or(self.usage);
+        if let Some(model) = response["model"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+        match response["status"].as_str() {
+            Some("failed" | "cancelled") => return Err(reported(&response["error"])),
+            Some("incomplete") => {
+                self.finish = Some(match response["incomplete_details"]["reason"].as_str() {
+                    Some("max_output_tokens") => Finish::Length,
+                    Some("content_filter") => Finish::Refusal,
+                    Some(other) => Finish::Other(other.chars().take(64).collect()),
+                    None => Finish::Other("incomplete".to_owned()),
+                });
+            }
+            Some("completed") => self.finish = Some(Finish::Stop),
+            Some(_) | None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Reads for Reading<'_> {
+    fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        let event = parsed(data)?;
+        let index = event["output_index"].as_u64().unwrap_or(0);
+        let delta = event["delta"].as_str().unwrap_or_default();
+        match event["type"].as_str() {
+            Some("response.output_item.added") => self.added(index, &event["item"])?,
+            Some("response.output_text.delta") => self.text(delta)?,
+            Some("response.refusal.delta") => self.refusal(delta)?,
+            Some("response.reasoning_text.delta" | "response.reasoning_summary_text.delta") => {
+                self.said.thinking(delta)?;
+            }
+            Some("response.reasoning_summary_part.added") => self.said.border(),
+            Some("response.function_call_arguments.delta") => self.said.arguments(index, delta)?,
+            Some("response.output_item.done") => self.done(index, &event["item"], true)?,
+            Some("response.completed" | "response.incomplete") => {
+                self.ended(&event["response"])?;
+                return Ok(Step::End);
+            }
+            Some("response.failed") => {
+                self.usage = usage(&event["response"]["usage"]).or(self.usage);
+                return Err(reported(&event["response"]["error"]));
+            }
+            Some("error") => return Err(reported(event.get("error").unwrap_or(&event))),
+            Some(_) | None => {}
+        }
+        Ok(Step::More)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), Cause> {
+        for (index, item) in (0..).zip(body["output"].as_array().into_iter().flatten()) {
+            self.done(index, item, false)?;
+        }
+        self.ended(body)
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        let finish = if self.refused { Finish::Refusal } else { finish };
+        let parts = self.order.parts(self.name);
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.said.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        refused(status, body.get("error").unwrap_or(body), retry_after)
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let count = |at: &Value| at.as_u64();
+    let (input, output) = (count(&usage["input_tokens"])?, count(&usage["output_tokens"])?);
+    Some(Usage {
+        prompt_tokens: input,
+        completion_tokens: output,
+        cached_tokens: count(&usage["input_tokens_details"]["cached_tokens"]).unwrap_or(0),
+        reasoning_tokens: count(&usage["output_tokens_details"]["reasoning_tokens"]),
+        cache_write_tokens: None,
+    })
+}
+
+/// An error inside a stream that began well.
+fn reported(error: &Value) -> Cause {
+    match error["code"].as_str() {
+        Some("rate_limit_exceeded") => refused(429, error, None),
+        Some("server_error") => refused(500, error, None),
+        Some("context_length_exceeded" | "invalid_prompt" | "invalid_request_error") => refused(400, error, None),
+        Some(_) | None => Cause::Broken { detail: message(error).into() },
+    }
+}
+
+fn refused(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    let is = |word: &str| error["code"].as_str() == Some(word);
+    if is("context_length_exceeded") {
+        return Cause::ContextTooLong { tokens: None, window: None };
+    }
+    if is("content_filter") || is("content_policy_violation") || is("invalid_prompt") {
+        return Cause::Refused { reason: message(error).into() };
+    }
+    Cause::Status { status, detail: message(error).into(), retry_after }
+}

@@ -1,0 +1,544 @@
+//! Every family of providers over real HTTP: the same answers end the same, whoever gave them.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+#![cfg(feature = "http")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cantrip_canon::Hash;
+use cantrip_crystal::conformance::{Heard, consistent, sample_request};
+use cantrip_crystal::{
+    Answer, Cause, Charge, Choice, Crystal, Failure, List, Request, Retry, Sampling, Silence, contract,
+};
+use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, Utterance};
+use cantrip_reply::testing::{assert_code, guarded};
+use cantrip_reply::{Code, codes};
+use cantrip_tests::garble;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+mod family;
+mod server;
+
+use family::{COUNTED, End, Family, Piece, Said, stream};
+use server::{Log, Served, serve};
+
+/// Asks once, and holds whatever comes to the promises.
+async fn ask(family: Family, served: Served) -> Result<Answer, Failure> {
+    let (url, _) = serve([served]).await;
+    let heard = Heard::default();
+    let outcome = family.crystal(&url, None).ask(&sample_request(1), &heard).await;
+    assert_eq!(consistent(&heard.events(), &outcome), Ok(()), "{family:?}");
+    outcome
+}
+
+#[track_caller]
+fn ends_in(failure: &Failure, code: Code<cantrip_reply::Failure>) {
+    assert_code(&guarded(|rb| rb.error(failure.filled(1))).reply, code);
+}
+
+fn said(pieces: impl Into<Vec<Piece>>, end: End) -> Said {
+    Said { pieces: pieces.into(), end }
+}
+
+/// Thought, text and two calls at once.
+fn everything() -> Said {
+    let read = Piece::Call("call_1", "read", r#"{"path": "naïve.txt"}"#);
+    let write = Piece::Call("call_2", "write", r#"{"path": "b", "text": "日本"}"#);
+    said([Piece::Thought("hm, two", "signed-1"), Piece::Text(&["I lo", "ok. "]), read, write], End::Calls)
+}
+
+#[tokio::test]
+async fn the_same_answer_is_the_same_utterance_and_the_same_usage_streamed_or_whole() {
+    for family in Family::ALL {
+        for served in [family.streamed(&everything()), family.whole(&everything())] {
+            let answer = ask(family, served).await.unwrap();
+            let Utterance { content, calls, thinking, model, finish, .. } = answer.utterance;
+            assert_eq!((content.as_deref(), thinking.as_deref()), (Some("I look. "), Some("hm, two")), "{family:?}");
+            let calls: Vec<_> = calls.iter().map(|call| (&*call.tool_call_id, &*call.gate, &call.args)).collect();
+            let (read, write) = (json!({"path": "naïve.txt"}), json!({"path": "b", "text": "日本"}));
+            assert_eq!(calls, [("call_1", "read", &read), ("call_2", "write", &write)], "{family:?}");
+            assert_eq!((&*model, finish), ("m-2", Finish::Calls), "{family:?}");
+            let usage = answer.usage.unwrap();
+            assert_eq!((usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens), COUNTED, "{family:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_text_is_heard_while_it_is_said() {
+    for family in Family::ALL {
+        let (url, _) = serve([family.streamed(&said([Piece::Text(&["one ", "two ", "three"])], End::Stop))]).await;
+        let heard = Heard::default();
+        let answer = family.crystal(&url, None).ask(&sample_request(1), &heard).await.unwrap();
+        assert_eq!(answer.utterance.content.as_deref(), Some("one two three"));
+        assert_eq!(answer.utterance.parts, None, "nothing of this has to be given back");
+        let deltas =
+            heard.events().iter().filter(|event| matches!(event, cantrip_crystal::ItemEvent::Delta(_))).count();
+        assert_eq!(deltas, 3, "{family:?}");
+    }
+}
+
+/// What is asked after this answer, with these results.
+fn after(answer: &Utterance) -> List {
+    let list = List::new();
+    list.push(Message::System { content: "You read.".into() });
+    list.push(Message::User { content: "go".into() });
+    let Utterance { content, calls, parts, .. } = answer.clone();
+    let results: Vec<_> = calls.iter().map(|call| (call.tool_call_id.clone(), call.gate.clone())).collect();
+    list.push(Message::Assistant { content: content.map(Content::from), calls, parts });
+    for (tool_call_id, gate) in results {
+        list.push(Message::Tool { content: format!("result of {tool_call_id}").into(), tool_call_id, gate });
+    }
+    list
+}
+
+/// The body that goes out for this list.
+async fn body_of(family: Family, request: Request) -> Value {
+    let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+    family.crystal(&url, None).ask(&request, &Silence).await.unwrap();
+    log.asked().pop().unwrap().body
+}
+
+async fn listed(family: Family, list: &List) -> Value {
+    body_of(family, Request { messages: list.all(), ..sample_request(1) }).await
+}
+
+#[tokio::test]
+async fn what_only_its_provider_can_read_is_given_back_to_it_in_order_and_to_nobody_else() {
+    for family in Family::ALL {
+        let answer = ask(family, family.streamed(&everything())).await.unwrap().utterance;
+        let body = listed(family, &after(&answer)).await;
+        let given = match family {
+            Family::Anthropic => body["messages"][1]["content"].clone(),
+            Family::Responses => body["input"].clone(),
+            Family::Chat => body["messages"][2].clone(),
+            Family::Gemini => body["contents"][1]["parts"].clone(),
+        };
+        let (read, write) = (json!({"path": "naïve.txt"}), json!({"path": "b", "text": "日本"}));
+        match family {
+            Family::Anthropic => {
+                let expected = json!([
+                    {"type": "thinking", "thinking": "hm, two", "signature": "signed-1"},
+                    {"type": "text", "text": "I look. "},
+                    {"type": "tool_use", "id": "call_1", "name": "read", "input": read},
+                    {"type": "tool_use", "id": "call_2", "name": "write", "input": write},
+                ]);
+                assert_eq!(given, expected);
+            }
+            Family::Responses => {
+                let kinds: Vec<_> = given.as_array().unwrap().iter().map(|item| item["type"].as_str()).collect();
+                let calls = [Some("function_call"); 2];
+                let results = [Some("function_call_output"); 2];
+                assert_eq!(kinds, [&[None, None, Some("reasoning"), Some("message")], &calls[..], &results].concat());
+                let summary = json!([{"type": "summary_text", "text": "hm, two"}]);
+                let reasoning =
+                    json!({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "signed-1"});
+                assert_eq!(given[2], reasoning);
+            }
+            Family::Chat => {
+                assert_eq!(given["reasoning_details"], json!([{"type": "reasoning.encrypted", "data": "signed-1"}]));
+            }
+            Family::Gemini => {
+                let expected = json!([
+                    {"text": "", "thoughtSignature": "signed-1"},
+                    {"text": "I look. "},
+                    {"functionCall": {"name": "read", "args": read}, "thoughtSignature": "signs call_1"},
+                    {"functionCall": {"name": "write", "args": write}, "thoughtSignature": "signs call_2"},
+                ]);
+                assert_eq!(given, expected);
+            }
+        }
+        for other in Family::ALL.into_iter().filter(|other| *other != family) {
+            let body = listed(other, &after(&answer)).await.to_string();
+            assert!(!body.contains("signed-1") && !body.contains("signs call_1"), "{family:?} to {other:?}: {body}");
+            assert!(body.contains("I look. ") && body.contains("naïve.txt") && body.contains("result of call_2"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_of_calls_made_together_go_back_together() {
+    let answer = ask(Family::Chat, Family::Chat.streamed(&everything())).await.unwrap().utterance;
+    let body = listed(Family::Anthropic, &after(&answer)).await;
+    let results = &body["messages"][2]["content"];
+    assert_eq!(body["messages"].as_array().unwrap().len(), 3, "{body}");
+    assert_eq!((&results[0]["tool_use_id"], &results[1]["tool_use_id"]), (&json!("call_1"), &json!("call_2")));
+    let body = listed(Family::Gemini, &after(&answer)).await;
+    let results = &body["contents"][2]["parts"];
+    assert_eq!(results[1], json!({"functionResponse": {"name": "write", "response": {"result": "result of call_2"}}}));
+}
+
+#[tokio::test]
+async fn how_an_answer_ends_is_told_in_our_words() {
+    for family in Family::ALL {
+        let cut = ask(family, family.streamed(&said([Piece::Text(&["half a"])], End::Length))).await.unwrap();
+        assert_eq!(cut.utterance.finish, Finish::Length, "{family:?}");
+        let refused = ask(family, family.streamed(&said([Piece::Text(&["I cannot."])], End::Refusal))).await;
+        let refused = refused.unwrap_err();
+        assert!(!Retry::default().retryable(&refused), "{family:?}");
+        assert_eq!(refused.charge.usage().map(|usage| usage.prompt_tokens), Some(COUNTED.0), "{family:?}");
+        ends_in(&refused, codes::CRYSTAL_REFUSED);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_anywhere_is_broken_and_asked_for_again() {
+    for family in Family::ALL {
+        let events = family.events(&everything());
+        for kept in 0..events.len() - 1 {
+            let failure = ask(family, stream(&events[..kept])).await.unwrap_err();
+            assert!(matches!(failure.cause, Cause::Broken { .. }), "{family:?} after {kept}: {failure}");
+            assert!(Retry::default().retryable(&failure), "{family:?} after {kept}");
+            ends_in(&failure, codes::STREAM_BROKEN);
+        }
+        let mut garbled = events.clone();
+        let middle = garbled.len() / 2;
+        garbled[middle] = garbled[middle].chars().take(20).collect();
+        let failure = ask(family, stream(&garbled)).await.unwrap_err();
+        assert!(matches!(failure.cause, Cause::Broken { .. }), "{family:?}: {failure}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_fails_the_attempt_and_says_what_it_was() {
+    for family in Family::ALL {
+        let mut events = family.events(&everything());
+        events.truncate(2);
+        events.push(family.trouble());
+        let failure = ask(family, stream(&events)).await.unwrap_err();
+        assert!(failure.status().is_some_and(|status| status >= 500), "{family:?}: {failure}");
+        assert!(failure.to_string().contains("Overloaded") && Retry::default().retryable(&failure), "{family:?}");
+        assert_ne!(failure.charge, Charge::Nothing, "{family:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_is_told_with_the_providers_words_and_its_wish_to_be_left_alone() {
+    for family in Family::ALL {
+        let error = |status, headers, word| ask(family, Served::Whole(status, headers, family.error(word, "told why")));
+        let status = if family == Family::Anthropic { 529 } else { 503 };
+        let overloaded = error(status, "retry-after: 7\r\n", "overloaded_error").await.unwrap_err();
+        assert_eq!(overloaded.retry_after(), Some(Duration::from_secs(7)), "{family:?}");
+        assert_eq!((Retry::default().retryable(&overloaded), overloaded.charge), (true, Charge::Nothing));
+        let limited = error(429, "", "rate_limit_error").await.unwrap_err();
+        ends_in(&limited, codes::RATE_LIMITED);
+        let bad = error(400, "", "invalid_request_error").await.unwrap_err();
+        assert!(bad.to_string().contains("told why") && !Retry::default().retryable(&bad), "{family:?}: {bad}");
+        ends_in(&bad, codes::CRYSTAL_REJECTED);
+        ends_in(&error(401, "", "authentication_error").await.unwrap_err(), codes::AUTH_FAILED);
+        let unknown = error(404, "", "not_found_error").await.unwrap_err();
+        assert_eq!(unknown.status(), Some(404));
+    }
+    let details = json!([
+        {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"},
+    ]);
+    let body = json!([{"error": {"code": 429, "message": "slow down", "details": details}}]);
+    let limited = ask(Family::Gemini, Served::Whole(429, "", body.to_string())).await.unwrap_err();
+    assert_eq!(limited.retry_after(), Some(Duration::from_millis(12_500)));
+    let details = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]);
+    let body = json!({"error": {"code": 400, "message": "API key not valid.", "details": details}});
+    ends_in(&ask(Family::Gemini, Served::Whole(400, "", body.to_string())).await.unwrap_err(), codes::AUTH_FAILED);
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_is_told_apart_with_its_counts_where_they_are_given() {
+    let told = |family: Family, word: &str, message: &str| family.error(word, message);
+    let cases = [
+        (
+            Family::Anthropic,
+            told(Family::Anthropic, "invalid_request_error", "prompt is too long: 205000 tokens > 200000 maximum"),
+            (Some(205_000), Some(200_000)),
+        ),
+        (Family::Responses, told(Family::Responses, "context_length_exceeded", "too long"), (None, None)),
+        (Family::Chat, told(Family::Chat, "context_length_exceeded", "too long"), (None, None)),
+        (
+            Family::Gemini,
+            told(
+                Family::Gemini,
+                "INVALID_ARGUMENT",
+                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            ),
+            (Some(1_200_000), Some(1_048_576)),
+        ),
+    ];
+    for (family, body, counts) in cases {
+        let failure = ask(family, Served::Whole(400, "", body)).await.unwrap_err();
+        let Cause::ContextTooLong { tokens, window } = failure.cause else { panic!("{family:?}: {failure}") };
+        assert_eq!((tokens, window), counts, "{family:?}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_are_no_object_reach_the_circle_and_the_next_request_still_goes_out() {
+    for family in [Family::Anthropic, Family::Responses, Family::Chat] {
+        let answer = ask(family, family.streamed(&said([Piece::Call("c1", "read", "{\"path\": ")], End::Calls))).await;
+        let answer = answer.unwrap().utterance;
+        assert_eq!(answer.calls[0].args, json!("{\"path\": "), "{family:?}");
+        for other in Family::ALL {
+            let body = listed(other, &after(&answer)).await;
+            match other {
+                Family::Anthropic => assert!(body["messages"][1]["content"][0]["input"].is_object(), "{body}"),
+                Family::Gemini => {
+                    assert!(body["contents"][1]["parts"][0]["functionCall"]["args"].is_object(), "{body}");
+                }
+                Family::Responses | Family::Chat => assert!(body.to_string().contains("\\\"path\\\": "), "{body}"),
+            }
+        }
+    }
+    let empty = ask(Family::Anthropic, Family::Anthropic.streamed(&said([Piece::Call("c1", "now", "")], End::Calls)));
+    assert_eq!(empty.await.unwrap().utterance.calls[0].args, json!({}));
+}
+
+#[tokio::test]
+async fn missing_ids_are_made_and_doubled_ones_are_told_apart() {
+    for family in Family::ALL {
+        let call = |id| Piece::Call(id, "read", "{}");
+        let doubled = ask(family, family.streamed(&said([call("same"), call("same")], End::Calls))).await.unwrap();
+        let breach = contract::breach(&doubled.utterance);
+        assert!(matches!(breach, Some(contract::Breach::DuplicateCall { .. })), "{family:?}");
+        let missing = ask(family, family.streamed(&said([call(""), call("")], End::Calls))).await.unwrap().utterance;
+        assert_eq!((missing.calls.len(), contract::breach(&missing)), (2, None), "{family:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_of_another_provider_is_sent_as_the_wire_takes_it() {
+    let list = List::new();
+    list.push(Message::User { content: "go".into() });
+    let call = GateCall { tool_call_id: "fn:call.1/2".into(), gate: "read".into(), args: json!({}) };
+    list.push(Message::Assistant { content: None, calls: vec![call], parts: None });
+    list.push(Message::Tool { tool_call_id: "fn:call.1/2".into(), gate: "read".into(), content: "".into() });
+    let body = listed(Family::Anthropic, &list).await;
+    let id = body["messages"][1]["content"][0]["id"].as_str().unwrap();
+    assert!(id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{id}");
+    assert_eq!(body["messages"][2]["content"][0]["tool_use_id"], *id);
+}
+
+/// A body without the marks that move with its end.
+fn unmarked(mut body: Value) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.remove("cache_control");
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    strip(&mut body);
+    body
+}
+
+/// What a provider's cache looks at, in its order, without the bracket that closes it.
+fn prefix(family: Family, body: &Value) -> String {
+    let list = match family {
+        Family::Anthropic | Family::Chat => "messages",
+        Family::Responses => "input",
+        Family::Gemini => "contents",
+    };
+    let before: String = ["tools", "system", "systemInstruction"].iter().map(|key| body[key].to_string()).collect();
+    before + body[list].to_string().trim_end_matches(']')
+}
+
+#[tokio::test]
+async fn each_request_begins_with_the_bytes_of_the_one_before() {
+    for family in Family::ALL {
+        let answer = ask(family, family.streamed(&everything())).await.unwrap().utterance;
+        let list = List::new();
+        list.push(Message::System { content: "You read.".into() });
+        list.push(Message::User { content: "go".into() });
+        let mut before = prefix(family, &unmarked(listed(family, &list).await));
+        for message in after(&answer).all().iter().skip(2).cloned() {
+            let complete = matches!(&message, Message::Tool { tool_call_id, .. } if tool_call_id == "call_2");
+            list.push(message);
+            if complete {
+                let body = listed(family, &list).await;
+                let now = prefix(family, &unmarked(body));
+                assert!(now.starts_with(&before), "{family:?}:\n{before}\n{now}");
+                before = now;
+            }
+        }
+    }
+    let body = listed(Family::Anthropic, &{
+        let list = List::new();
+        list.push(Message::System { content: "You read.".into() });
+        list.push(Message::User { content: "go".into() });
+        list
+    })
+    .await;
+    let marked = json!({"type": "ephemeral"});
+    assert_eq!(body["system"][0]["cache_control"], marked);
+    assert_eq!(body["tools"][0]["cache_control"], marked);
+    assert_eq!(body["messages"][0]["content"][0]["cache_control"], marked);
+}
+
+struct OneBody(Body);
+
+impl Bodies for OneBody {
+    fn body(&self, _hash: &Hash) -> Result<Arc<[u8]>, cantrip_loom::Error> {
+        Ok(Arc::clone(self.0.bytes()))
+    }
+}
+
+fn full_request() -> Request {
+    let image = Body::new(vec![1, 2, 3]).unwrap();
+    let part = Part::Image { media_type: "image/png".into(), image: image.reference() };
+    let list = List::new();
+    list.push(Message::System { content: "You count.".into() });
+    list.push(Message::User { content: Content::Parts(vec![Part::Text { text: "what is it?".into() }, part]) });
+    Request {
+        messages: list.all(),
+        choice: Choice::Required,
+        output_tokens_max: 99,
+        sampling: Sampling { temperature: Some(0.5), seed: Some(7), stop: vec!["END".into()], top_p: Some(0.25) },
+        bodies: Arc::new(OneBody(image)),
+        ..sample_request(1)
+    }
+}
+
+#[tokio::test]
+async fn the_whole_request_goes_out_in_each_wires_words() {
+    let schema = json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]});
+    let mark = json!({"type": "ephemeral"});
+    let anthropic = json!({
+        "model": "m", "max_tokens": 99, "stream": true, "temperature": 0.5, "top_p": 0.25, "stop_sequences": ["END"],
+        "system": [{"type": "text", "text": "You count.", "cache_control": mark}],
+        "messages": [{"role": "user", "content": [
+            {"type": "text", "text": "what is it?"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQID"}, "cache_control": mark},
+        ]}],
+        "tools": [{
+            "name": "javascript", "description": "Runs a program.", "input_schema": schema, "cache_control": mark,
+        }],
+        "tool_choice": {"type": "any"},
+    });
+    assert_eq!(body_of(Family::Anthropic, full_request()).await, anthropic);
+    let responses = json!({
+        "model": "m", "max_output_tokens": 99, "stream": true, "store": false, "temperature": 0.5, "top_p": 0.25,
+        "include": ["reasoning.encrypted_content"],
+        "input": [
+            {"role": "system", "content": "You count."},
+            {"role": "user", "content": [
+                {"type": "input_text", "text": "what is it?"},
+                {"type": "input_image", "image_url": "data:image/png;base64,AQID"},
+            ]},
+        ],
+        "tools": [{
+            "type": "function", "name": "javascript", "description": "Runs a program.", "parameters": schema,
+            "strict": false,
+        }],
+        "tool_choice": "required",
+    });
+    assert_eq!(body_of(Family::Responses, full_request()).await, responses);
+    let gemini = json!({
+        "systemInstruction": {"parts": [{"text": "You count."}]},
+        "contents": [{"role": "user", "parts": [
+            {"text": "what is it?"}, {"inlineData": {"mimeType": "image/png", "data": "AQID"}},
+        ]}],
+        "generationConfig": {
+            "maxOutputTokens": 99, "temperature": 0.5, "topP": 0.25, "seed": 7, "stopSequences": ["END"],
+        },
+        "tools": [{"functionDeclarations": [{
+            "name": "javascript", "description": "Runs a program.", "parametersJsonSchema": schema,
+        }]}],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+    });
+    assert_eq!(body_of(Family::Gemini, full_request()).await, gemini);
+}
+
+#[tokio::test]
+async fn a_key_goes_where_its_provider_looks_for_it_and_is_shown_nowhere() {
+    for family in Family::ALL {
+        let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+        let crystal = family.crystal(&url, Some("sk-planted-key"));
+        assert!(!format!("{crystal:?}").contains("planted"), "{family:?}");
+        crystal.ask(&sample_request(1), &Silence).await.unwrap();
+        let asked: Vec<_> = Log::asked(&log);
+        assert_eq!(asked[0].path, family.path());
+        assert!(asked[0].head.contains(&family.key_header("sk-planted-key")), "{family:?}: {}", asked[0].head);
+    }
+    assert!(
+        cantrip_crystal::Anthropic::new(
+            "m",
+            &"http://h/".parse().unwrap(),
+            Some(&cantrip_canon::Secret::new("a\nb".into()))
+        )
+        .is_err()
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_request_closes_its_connection() {
+    for family in Family::ALL {
+        let events = family.events(&said([Piece::Text(&["half a"]), Piece::Text(&["b"])], End::Stop));
+        let Served::Stream(bytes) = stream(&events[..events.len() - 1]) else { panic!() };
+        let (url, log) = serve([Served::Stuck(bytes)]).await;
+        let (heard, request) = (Heard::default(), sample_request(1));
+        let crystal = family.crystal(&url, None);
+        tokio::select! { biased;
+            outcome = crystal.ask(&request, &heard) => panic!("{family:?}: {outcome:?}"),
+            () = heard.delta() => {}
+        }
+        log.hung_up.notified().await;
+    }
+}
+
+/// What means something in a stream, or nearly.
+const WORDS: &[&str] = &[
+    "data: ",
+    "\n\n",
+    "\r",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    ",",
+    "null",
+    "true",
+    "-1",
+    "99999999999999999999",
+    "\"index\":7,",
+    "\"output_index\":9,",
+    "\"type\":\"content_block_start\",",
+    "\"type\":\"thinking\",",
+    "\"type\":\"response.output_item.done\",",
+    "\"type\":\"reasoning\",",
+    "\"thoughtSignature\":{},",
+    "\"functionCall\":null,",
+    "\"parts\":[{}],",
+    "\"delta\":[],",
+    "\"usage\":{},",
+    "\\ud800",
+    "\u{0}",
+    "<html>",
+];
+
+fn texts(family: Family) -> String {
+    let Served::Stream(bytes) = family.streamed(&everything()) else { unreachable!("it is a stream") };
+    String::from_utf8(bytes).unwrap()
+}
+
+fn garbled() -> impl Strategy<Value = (Family, Vec<u8>)> {
+    proptest::sample::select(Family::ALL.to_vec()).prop_flat_map(|family| {
+        let text: &'static str = Box::leak(texts(family).into_boxed_str());
+        let texts: &'static [&'static str] = Box::leak(Box::new([text]));
+        (Just(family), garble::garbled(texts, WORDS))
+    })
+}
+
+proptest! {
+    #![proptest_config(garble::samples(96))]
+
+    /// Asking holds each outcome to the promises.
+    #[test]
+    fn a_stream_that_is_almost_right_is_understood_or_a_failure_with_its_code((family, bytes) in garbled()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        if let Err(failure) = runtime.block_on(ask(family, Served::Stream(bytes))) {
+            prop_assert_eq!(failure.code().reply_type(), cantrip_reply::ReplyType::Failure);
+        }
+    }
+}
