@@ -11,6 +11,7 @@ mod doctor;
 mod dry_run;
 mod given;
 mod interrupt;
+mod keys;
 mod limits;
 mod loom;
 mod new;

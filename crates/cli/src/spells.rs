@@ -15,6 +15,7 @@ use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
+use crate::keys;
 use crate::person::Person;
 use crate::worker;
 
@@ -148,15 +149,19 @@ fn endpoint(name: &ModelName) -> Result<AnyCrystal, Refusal> {
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
             Ok(AnyCrystal::new(crystal))
         }
-        ModelName::Hosted { .. }
-        | ModelName::Scripted { .. }
-        | ModelName::Replay { .. }
-        | ModelName::Program { .. }
-        | ModelName::Human => Err(codes::config_invalid(
-            "crystal",
-            name.to_string(),
-            "not in this build yet: use scripted/, program/ or local/<model>@<url>",
-        )
-        .into()),
+        ModelName::Hosted { provider, model } => {
+            let access = keys::access(*provider)?;
+            provider
+                .model(model, &access)
+                .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())
+        }
+        ModelName::Scripted { .. } | ModelName::Replay { .. } | ModelName::Program { .. } | ModelName::Human => {
+            Err(codes::config_invalid(
+                "crystal",
+                name.to_string(),
+                "it is asked by nobody here: use a provider's model, local/<model>@<url>, scripted/ or program/",
+            )
+            .into())
+        }
     }
 }

@@ -18,6 +18,8 @@ mod failure;
 #[cfg(feature = "http")]
 mod gemini;
 #[cfg(feature = "http")]
+mod hosted;
+#[cfg(feature = "http")]
 mod http;
 pub mod limits;
 mod list;
@@ -43,6 +45,8 @@ pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_
 pub use failure::{Cause, Charge, Detail, Failure};
 #[cfg(feature = "http")]
 pub use gemini::Gemini;
+#[cfg(feature = "http")]
+pub use hosted::Access;
 #[cfg(feature = "http")]
 pub use http::EndpointFault;
 pub use list::{List, Messages};

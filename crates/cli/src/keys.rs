@@ -1,0 +1,85 @@
+//! Where are the keys of providers? In the environment, or else in a `.env` beside the person who casts. They are handed
+//! on as secrets, and nothing but a provider ever sees them.
+
+use std::path::Path;
+
+use cantrip::canon::Secret;
+use cantrip::crystal::{Access, Provider};
+use cantrip_reply::{Refusal, codes};
+
+/// A longer one is no file of keys.
+const DOTENV_BYTES_MAX: u64 = 1 << 20;
+
+/// What is needed to reach a provider, or which variable is to be set.
+pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
+    let variables = provider.key_variables();
+    let key = variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables));
+    if key.is_none() && !variables.is_empty() {
+        return Err(codes::credentials_missing(provider.as_str(), variables.join(" or ")).into());
+    }
+    let base = match set(provider.base_variable()) {
+        None => None,
+        Some(text) => Some(
+            address(&text)
+                .map_err(|rule| Refusal::from(codes::config_invalid(provider.base_variable(), text.as_str(), rule)))?,
+        ),
+    };
+    Ok(Access { key: key.map(Secret::new), base })
+}
+
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// An address, of which people also write the host and the port alone.
+fn address(text: &str) -> Result<url::Url, String> {
+    let written = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let address: url::Url = written.parse().map_err(|fault: url::ParseError| fault.to_string())?;
+    if !address.username().is_empty() || address.password().is_some() {
+        return Err("a key does not belong into an address".to_owned());
+    }
+    Ok(address)
+}
+
+/// The first of these that a file of variables sets. Of everything else in it nothing is taken.
+fn from_file(path: &Path, names: &[&str]) -> Option<String> {
+    let found = path.metadata().ok().filter(|found| found.is_file() && found.len() <= DOTENV_BYTES_MAX);
+    let text = found.and_then(|_| std::fs::read_to_string(path).ok())?;
+    names.iter().find_map(|name| text.lines().filter_map(variable).find(|(key, _)| key == name).map(|(_, value)| value))
+}
+
+/// `NAME=value`, perhaps behind `export`, perhaps in quotes.
+fn variable(line: &str) -> Option<(&str, String)> {
+    let line = line.trim();
+    let (name, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
+    let value = value.trim();
+    let quoted = ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.split(quote).next());
+    let value = quoted.unwrap_or_else(|| value.split(" #").next().unwrap_or(value).trim());
+    (!value.is_empty()).then(|| (name.trim(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_variables_is_read_as_shells_write_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(".env");
+        let text = "# keys\nPATH=/nowhere\nA=\n export B = 'b b' # not this\nC=\"c\"\nD=d # why\nB=second\n";
+        std::fs::write(&path, text).expect("written");
+        for (name, value) in [("B", "b b"), ("C", "c"), ("D", "d")] {
+            assert_eq!(from_file(&path, &[name]).as_deref(), Some(value), "{name}");
+        }
+        assert_eq!(from_file(&path, &["A", "D"]).as_deref(), Some("d"), "an empty one is not set");
+        assert_eq!(from_file(&path, &["E"]), None);
+        assert_eq!(from_file(folder.path(), &["B"]), None, "a folder is no file");
+    }
+
+    #[test]
+    fn an_address_may_be_a_host_and_a_port_and_holds_no_key() {
+        assert_eq!(address("localhost:11434").map(String::from).as_deref(), Ok("http://localhost:11434/"));
+        assert!(address("https://me:key@gateway.example/v1").is_err());
+        assert!(address("http://").is_err());
+    }
+}

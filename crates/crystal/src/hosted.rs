@@ -1,0 +1,71 @@
+//! The providers whose addresses are known: which wire each speaks, and what it needs to be reached.
+
+use cantrip_canon::Secret;
+use url::Url;
+
+use crate::http::EndpointFault;
+use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Provider, Responses};
+
+/// How to reach a provider, beyond its name.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    pub key: Option<Secret<String>>,
+    /// Where it is reached instead of at home: a gateway, another port, a test.
+    pub base: Option<Url>,
+}
+
+impl Provider {
+    /// The variables that may hold its key, the first that is set counts; none if it takes no key.
+    pub const fn key_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Anthropic => &["ANTHROPIC_API_KEY"],
+            Self::OpenAi => &["OPENAI_API_KEY"],
+            Self::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            Self::OpenRouter => &["OPENROUTER_API_KEY"],
+            Self::Ollama => &[],
+        }
+    }
+
+    /// The variable that says where it is reached instead.
+    pub const fn base_variable(self) -> &'static str {
+        match self {
+            Self::Anthropic => "ANTHROPIC_BASE_URL",
+            Self::OpenAi => "OPENAI_BASE_URL",
+            Self::Gemini => "GEMINI_BASE_URL",
+            Self::OpenRouter => "OPENROUTER_BASE_URL",
+            Self::Ollama => "OLLAMA_HOST",
+        }
+    }
+
+    const fn home(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::OpenAi => "https://api.openai.com/v1",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
+            Self::OpenRouter => "https://openrouter.ai/api/v1",
+            Self::Ollama => "http://localhost:11434",
+        }
+    }
+
+    /// A model of this provider.
+    pub fn model(self, model: &str, access: &Access) -> Result<AnyCrystal, EndpointFault> {
+        let home = || Url::parse(self.home()).expect("an address of ours");
+        let base = access.base.clone().unwrap_or_else(home);
+        let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.as_str()));
+        Ok(match self {
+            Self::Anthropic => AnyCrystal::new(Anthropic::new(model, &base, key)?),
+            Self::OpenAi => AnyCrystal::new(Responses::new(model, &base, key)?),
+            Self::Gemini => AnyCrystal::new(Gemini::new(model, &base, key)?),
+            Self::OpenRouter => AnyCrystal::new(Compatible::named(name, model, &base, key)?),
+            Self::Ollama => AnyCrystal::new(Compatible::named(name, model, &local(base), key)?),
+        })
+    }
+}
+
+/// Its own address serves its own protocol; the common one is below.
+fn local(mut base: Url) -> Url {
+    if base.path() == "/" {
+        base.set_path("/v1");
+    }
+    base
+}
