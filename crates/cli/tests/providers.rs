@@ -66,7 +66,7 @@ impl Provider {
 
 /// A program that calls a gate, and then one that ends the cast, as each family would say them.
 fn programs(family: &str) -> Vec<(u16, Vec<String>)> {
-    ["console.log('found', list('.').length)", "done('seen')"].map(|code| (200, said(family, code))).to_vec()
+    ["console.log(read('notes.txt'))", "done('seen')"].map(|code| (200, said(family, code))).to_vec()
 }
 
 fn said(family: &str, code: &str) -> Vec<String> {
@@ -135,7 +135,7 @@ fn a_cast_works_with_every_family_and_leaves_the_same_turns() {
     let mut woven = Vec::new();
     for (family, key, base, path) in FAMILIES {
         let folder = Folder::new();
-        folder.write("notes.txt", "a note");
+        folder.write("notes.txt", "what the file says");
         let provider = Provider::serving(programs(family));
         let address = format!("{}{path}", provider.address);
         let mut variables = vec![(base, address.as_str())];
@@ -145,7 +145,7 @@ fn a_cast_works_with_every_family_and_leaves_the_same_turns() {
         let asked = provider.asked();
         assert_eq!(asked.len(), 2, "{family}");
         assert_eq!(asked[0].contains(KEY), key.is_some(), "{family}");
-        assert!(asked[1].contains("found 1"), "{family}: the second request holds the result: {}", asked[1]);
+        assert!(asked[1].contains("what the file says"), "{family}: the second request holds the result: {}", asked[1]);
         let turns = folder.seen(&["thread"])["turns"].clone();
         let told = turns.as_array().expect("turns").iter().map(|turn| {
             let calls = turn["gate_calls"].as_array().expect("calls").iter().map(|call| call["gate"].clone());
