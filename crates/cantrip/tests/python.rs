@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use cantrip::{Cantrip, Casting, DivergenceKind, Forking, Replayed, recipe};
 use cantrip_circle::gate::builtin;
@@ -504,4 +505,54 @@ async fn a_snapshot_that_came_with_an_import_is_not_loaded_and_its_programs_are_
     assert_eq!((fork.answer(), medium.restored(), count.get()), (Some(&json!(66)), 0, 12), "{:?}", fork.reply());
     let leaf = elsewhere.turn(fork.outcome.unwrap().leaf.unwrap()).await.unwrap();
     assert_eq!(leaf.forked_from.map(|fork| fork.environment), Some(Environment::Replay));
+}
+
+#[tokio::test]
+async fn without_tools_the_blocks_of_a_text_are_one_program() {
+    let crystal = script([
+        Response::text("First\n```python\nx = echo(20)\n```\nand then\n```py\nx + 22\n```\nwait."),
+        Response::text("```python\ndone(x)"),
+    ]);
+    let cantrip = coding(&crystal).fenced(true).build().unwrap();
+    let runtime = memory();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
+    assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 echo=20 => 42\nA2 <A1 done=20 terminated");
+    let first = &crystal.inputs()[0];
+    assert!(first.definitions.is_empty(), "nothing is offered but words");
+    let told: Vec<String> = first
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            cantrip_loom::Message::System { content } => Some(content.text()),
+            cantrip_loom::Message::User { .. }
+            | cantrip_loom::Message::Assistant { .. }
+            | cantrip_loom::Message::Tool { .. } => None,
+        })
+        .collect();
+    assert!(told.len() == 1 && told[0].contains("```python") && told[0].contains("echo(text)"), "{told:?}");
+    let replay = runtime.replay(&cantrip, cast.outcome.unwrap().leaf.unwrap()).await;
+    assert_code(replay.reply(), codes::VERIFIED);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_would_take_too_long_to_build_again_is_lost_and_its_entity_is_told() {
+    let programs = [
+        "n = 0\nfor i in range(200000): n += i\ndone(1)",
+        "n",
+        "try:\n    done(n)\nexcept NameError:\n    done('gone')",
+    ];
+    for (within, answer, lost) in [
+        (Duration::from_millis(1), json!("gone"), Some("[environment lost: rebuild too long]")),
+        (Duration::from_secs(60), json!(19_999_900_000_u64), None),
+    ] {
+        let runtime = memory().keeping_sandboxes(0).rebuilding_within(within);
+        let cantrip = coding(&script(programs.map(Response::code))).build().unwrap();
+        let entity = runtime.summon(&cantrip, None).await.unwrap();
+        assert_eq!(entity.send("count").await.answer(), Some(&json!(1)));
+        let cast = entity.send("and now?").await;
+        assert_eq!(cast.answer(), Some(&answer), "{:?}", cast.reply());
+        let turns = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items;
+        assert_eq!(turns[1].outputs[0].environment_lost.as_deref(), lost);
+    }
 }

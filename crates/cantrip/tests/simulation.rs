@@ -16,6 +16,7 @@ use cantrip_canon::{EntityId, Entropy, SeededEntropy};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Answer as Said, Crystal, Failure, Request, Response, Script, Scripted, Sink};
 use cantrip_loom::{AnyLoom, Jsonl, Loom, Memory, Message, Page};
+use cantrip_store::Store;
 use serde_json::{Value, json};
 use support::{Count, Dying, counting, house_of, woven};
 
@@ -125,15 +126,24 @@ fn sorted(woven: &str) -> Vec<String> {
     lines
 }
 
-/// A store that outlives its process: the memory of the test, or a folder that is opened again.
+/// A store that outlives its process: the memory of the test, or a folder or a file that is opened again.
 enum Lasting {
     Memory(AnyLoom),
     Folder(tempfile::TempDir),
+    File(tempfile::TempDir),
 }
 
 impl Lasting {
-    fn new(disk: bool) -> Self {
-        if disk { Self::Folder(tempfile::tempdir().unwrap()) } else { Self::Memory(AnyLoom::new(Memory::new())) }
+    fn in_memory() -> Self {
+        Self::Memory(AnyLoom::new(Memory::new()))
+    }
+
+    fn in_a_folder() -> Self {
+        Self::Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn in_sqlite() -> Self {
+        Self::File(tempfile::tempdir().unwrap())
     }
 
     /// As a process finds it that has just been started.
@@ -141,11 +151,12 @@ impl Lasting {
         match self {
             Self::Memory(memory) => memory.clone(),
             Self::Folder(folder) => AnyLoom::new(Jsonl::open(folder.path()).unwrap()),
+            Self::File(folder) => AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap()),
         }
     }
 }
 
-async fn killed_between_any_two_appends(seed: u64, disk: bool) {
+async fn killed_between_any_two_appends(seed: u64, store_of: fn() -> Lasting) {
     let whole = Count::default();
     let (spell, calls) = cantrip(seed, &whole);
     let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
@@ -158,7 +169,7 @@ async fn killed_between_any_two_appends(seed: u64, disk: bool) {
     for dies_after in 1..steps {
         let count = Count::default();
         let (spell, calls) = cantrip(seed, &count);
-        let lasting = Lasting::new(disk);
+        let lasting = store_of();
         let died = {
             let dying = house_of(AnyLoom::new(Dying::after(lasting.open(), dies_after)), seed);
             dying.cast(&spell, Casting::on("root")).await
@@ -188,14 +199,21 @@ async fn killed_between_any_two_appends(seed: u64, disk: bool) {
 #[tokio::test(start_paused = true)]
 async fn a_run_killed_between_any_two_appends_comes_to_the_same_end() {
     for seed in 0..12 {
-        killed_between_any_two_appends(seed, false).await;
+        killed_between_any_two_appends(seed, Lasting::in_memory).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_holds_for_a_folder_that_another_process_opens_again() {
     for seed in 0..3 {
-        killed_between_any_two_appends(seed, true).await;
+        killed_between_any_two_appends(seed, Lasting::in_a_folder).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_holds_for_a_database_that_another_process_opens_again() {
+    for seed in 0..3 {
+        killed_between_any_two_appends(seed, Lasting::in_sqlite).await;
     }
 }
 

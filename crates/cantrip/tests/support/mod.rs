@@ -84,9 +84,10 @@ pub(crate) fn said_before(request: &Request) -> usize {
 
 /// A store of each kind that needs nothing but a folder, with that folder.
 pub(crate) fn stores() -> Vec<(AnyLoom, Option<tempfile::TempDir>)> {
-    let folder = tempfile::tempdir().unwrap();
-    let jsonl = cantrip_loom::Jsonl::open(folder.path()).unwrap();
-    vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(jsonl), Some(folder))]
+    let (lines, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let jsonl = cantrip_loom::Jsonl::open(lines.path()).unwrap();
+    let sqlite = cantrip_store::Store::sqlite(file.path().join("loom.db")).unwrap();
+    vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(jsonl), Some(lines)), (AnyLoom::new(sqlite), Some(file))]
 }
 
 /// The records of a run.
