@@ -8,6 +8,7 @@ use cantrip_canon::json;
 use cantrip_reply::{AnyCode, Call, Guard, Guarded, Reply, ReplyBuilder, ReplyType, codes};
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
+use crate::fallen::fallen;
 use crate::present::{BOLD, DIM, Present, answer, colour, program};
 use crate::stream::Playback;
 use crate::tour::tour;
@@ -15,7 +16,8 @@ use crate::tour::tour;
 /// A turn as a scripted model tells it: the file that the pages show too.
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
 
-/// See it at work: a cast, a fork, a replay, the four outcomes of a call, a streamed turn. Needs no key and no service.
+/// See it at work: a cast, a fork, a replay, a kill that costs nothing, the four outcomes of a call, a streamed turn. Needs
+/// no key and no service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {
@@ -34,6 +36,9 @@ impl Demo {
         let guarded = guard
             .call(Call::surface("demo"), |rb| async {
                 if let Err(fault) = tour(guard, &mut text).await {
+                    return rb.error(codes::job_failed("demo", fault));
+                }
+                if let Err(fault) = fallen(&mut text) {
                     return rb.error(codes::job_failed("demo", fault));
                 }
                 outcomes(guard, &rb, &mut text).await;

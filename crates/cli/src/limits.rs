@@ -31,6 +31,8 @@ cantrip_canon::limits! {
     CANCEL_WAIT_MS: u64 = 10_000, "ms";
     /// What a disk should have left for a store; less is told by `doctor`.
     FREE_BYTES_MIN: u64 = 64 << 20, "bytes";
+    /// How long the demo waits for a process that it started.
+    DEMO_WAIT_MS: u64 = 20_000, "ms";
     /// A file of conformance cases.
     CASES_BYTES_MAX: usize = 8 << 20, "bytes";
     /// How long one conformance case may take; one that takes longer has failed.

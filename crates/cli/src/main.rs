@@ -9,6 +9,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod dry_run;
+mod fallen;
 mod given;
 mod interrupt;
 mod keys;

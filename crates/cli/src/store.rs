@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use cantrip::loom::{AnyLoom, Jsonl, Memory};
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, codes};
+use serde_json::json;
 
 use crate::present::quoted;
 
@@ -37,8 +38,10 @@ pub(crate) enum Place {
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     let refused = |error: cantrip::loom::Error| store_refusal(&error);
     let made = |folder: &Path| {
-        keep_out_of_version_control(folder)
-            .map_err(|error| Refusal::from(codes::io_failed("make", folder.display().to_string(), error.to_string())))
+        keep_out_of_version_control(folder).map_err(|error| {
+            let hint = json!({"hint": "give --store sqlite:FILE in a folder that can be written to"});
+            Refusal::from(codes::io_failed("make", folder.display().to_string(), error.to_string()).data(hint))
+        })
     };
     match place(url, here)? {
         Place::Memory => Ok(in_memory()),

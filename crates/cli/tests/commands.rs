@@ -265,7 +265,8 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     let shown = stdout(&output);
     let counted = format!("=> {}", AnyCode::all().len());
     let failed = format!("=> {}", (0..20_000).filter(|line| line % 17 == 0).count());
-    for expected in [&failed, "=> 20000", "TypeError", "max_turns", "verified"] {
+    let once = "orders that the gate really got: tea 1, milk 1, cake 1";
+    for expected in [&failed, "=> 20000", "TypeError", "max_turns", "verified", once] {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
     for expected in [&counted, "Invalid", "0.42 USD is more than the 0.25 USD left", codes::CRASH.as_str(), "=> 17"] {

@@ -106,8 +106,7 @@ impl Link {
 
     pub(crate) async fn begin(&mut self, purpose: Purpose) -> Result<(), Failure> {
         match (self, purpose) {
-            // The lock is taken at once: a writer that first read would be refused it if another wrote in between.
-            (Self::Sqlite(link), Purpose::Write) => link.execute("BEGIN IMMEDIATE", &[]).map(|_| ()),
+            (Self::Sqlite(link), Purpose::Write) => link.begin_to_write(),
             (Self::Sqlite(link), Purpose::Read) => link.execute("BEGIN", &[]).map(|_| ()),
             (Self::Postgres(link), Purpose::Write) => link.batch("BEGIN").await,
             (Self::Postgres(link), Purpose::Read) => {

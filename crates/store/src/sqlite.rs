@@ -1,6 +1,6 @@
 //! SQLite: one file, or memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
@@ -22,6 +22,40 @@ const CACHE_KIB: i64 = 16_384;
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     connection: Connection,
+    /// The file that it was opened to write to.
+    file: Option<Opened>,
+}
+
+/// Which file it was, whatever lies there now.
+#[derive(Debug)]
+struct Opened {
+    path: PathBuf,
+    #[cfg(unix)]
+    was: (u64, u64),
+}
+
+impl Opened {
+    fn now(path: &Path) -> Result<Self, Failure> {
+        #[cfg(unix)]
+        let was = identity(path).ok_or_else(|| gone(path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            #[cfg(unix)]
+            was,
+        })
+    }
+}
+
+/// The device and the number of a file.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn gone(path: &Path) -> Failure {
+    let cause = format!("{} was moved, deleted or replaced while it was open", path.display());
+    Failure { kind: FailureKind::Other, cause: cause.into() }
 }
 
 /// How a file is opened.
@@ -53,7 +87,7 @@ impl Sqlite {
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        let link = Self::with(connection)?;
+        let mut link = Self::with(connection)?;
         link.refuse_other_programs()?;
         if access == Access::Write {
             link.connection.pragma_update(None, "page_size", PAGE_BYTES)?;
@@ -72,6 +106,7 @@ impl Sqlite {
                 let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / pages.max(1);
                 link.connection.pragma_update(None, "max_page_count", pages.max(1))?;
             }
+            link.file = Some(Opened::now(path)?);
         }
         Ok(link)
     }
@@ -86,7 +121,7 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_HELD_MAX);
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        Ok(Self { connection })
+        Ok(Self { connection, file: None })
     }
 
     fn write_ahead(&self) -> Result<(), Failure> {
@@ -112,6 +147,23 @@ impl Sqlite {
     /// Marks the file as ours, in the transaction that first fills it.
     pub(crate) fn mark(&self) -> Result<(), Failure> {
         Ok(self.connection.pragma_update(None, "application_id", APPLICATION)?)
+    }
+
+    /// Begins to write. What goes to a file that nobody will find again would be lost without a word, so it is looked for
+    /// where it was.
+    pub(crate) fn begin_to_write(&self) -> Result<(), Failure> {
+        if let Some(file) = &self.file {
+            #[cfg(unix)]
+            if identity(&file.path) != Some(file.was) {
+                return Err(gone(&file.path));
+            }
+            #[cfg(not(unix))]
+            if !file.path.is_file() {
+                return Err(gone(&file.path));
+            }
+        }
+        // The lock is taken at once: a writer that first read would be refused it if another wrote in between.
+        self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
     }
 
     /// A number that differs from the last one if another connection has written since.

@@ -377,6 +377,45 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
 }
 
 #[test]
+fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
+    cantrip_loom::conformance::run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, away) = (folder.path().join("kept"), folder.path().join("away"));
+        std::fs::create_dir(&kept).unwrap();
+        let store = Store::sqlite(kept.join("loom.db")).unwrap();
+        let mut weaver = Weaver::new(&store);
+        let mut episode = weaver.cast("count").await;
+        weaver.plain(&mut episode).await;
+        std::fs::rename(&kept, &away).unwrap();
+        let odd = || Event::Other { kind: "weather.changed".into(), payload: serde_json::Map::new() };
+        let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+        let lost = store.append(step.clone()).await.unwrap_err();
+        assert_eq!(lost.code(), codes::STORE_FAILED.any());
+        assert!(format!("{lost:?}").contains("moved"), "{lost:?}");
+        // Another file in its place is none of ours.
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("loom.db"), "").unwrap();
+        assert!(store.append(step.clone()).await.is_err());
+        std::fs::remove_dir_all(&kept).unwrap();
+        std::fs::rename(&away, &kept).unwrap();
+        assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::new(8)));
+        store.verify().await.unwrap();
+    });
+}
+
+#[test]
+fn a_wrong_password_is_said_and_not_repeated() {
+    let url = support::postgres_with_password("the right one");
+    Store::postgres(&url.replace("PASSWORD", "the%20right%20one")).unwrap();
+    for given in ["wr0ng", ""] {
+        let refused = Store::postgres(&url.replace("PASSWORD", given)).unwrap_err();
+        assert!(matches!(refused, Error::Unwelcome { .. }), "{refused:?}");
+        assert_eq!(refused.code(), codes::CONFIG_INVALID.any());
+        assert!(!format!("{refused:?} {refused}").contains("wr0ng"), "{refused:?}");
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_or_does_not_know_us_is_said() {
     let url = postgres_url();
     let (_, server) = url.split_once('@').unwrap();

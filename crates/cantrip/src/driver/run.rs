@@ -80,7 +80,7 @@ pub fn store_refusal(error: &Error) -> Refusal {
         }
         Error::NoLedger { .. } | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
         Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
-            .data(hint("give user, password and database as in --store postgres://USER:PASSWORD@HOST/DATABASE"))
+            .data(hint("give --store postgres://... with a user, password and database that the server knows"))
             .into(),
         Error::Misplaced { .. } | Error::Incoherent { .. } => codes::crash().into(),
         Error::Newer { .. } | Error::NewerStore { .. } => codes::store_failed(cause)

@@ -4,6 +4,7 @@
 
 pub mod model;
 pub mod terminal;
+pub mod wire;
 
 use std::fs;
 use std::io::Write;

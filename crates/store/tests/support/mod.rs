@@ -191,9 +191,18 @@ pub(crate) fn postgres_url() -> String {
     static URL: OnceLock<String> = OnceLock::new();
     URL.get_or_init(|| match std::env::var("CANTRIP_TEST_POSTGRES") {
         Ok(url) if !url.is_empty() => url,
-        _ => start_postgres(),
+        _ => {
+            let folder = start_postgres("trust", "unused");
+            format!("postgres://cantrip@{}/postgres", encoded(&folder))
+        }
     })
     .clone()
+}
+
+/// A server of our own that asks for this password. The URL has `PASSWORD` in its place.
+pub(crate) fn postgres_with_password(password: &str) -> String {
+    let folder = start_postgres("scram-sha-256", password);
+    format!("postgres://cantrip:PASSWORD@{}/postgres", encoded(&folder))
 }
 
 fn binaries() -> PathBuf {
@@ -205,13 +214,14 @@ fn binaries() -> PathBuf {
 }
 
 /// A cluster in a scratch folder, on a socket there. A child of a shell that waits for this process to end stops it.
-fn start_postgres() -> String {
+fn start_postgres(auth: &str, password: &str) -> PathBuf {
     let bin = binaries();
     let folder = tempfile::tempdir().unwrap().keep();
     let script = r#"
         set -e
         export PATH="$1:$PATH" HOME="$2"
-        initdb --pgdata="$2/data" --username=cantrip --auth=trust --no-sync >/dev/null
+        printf '%s' "$4" > "$2/password"
+        initdb --pgdata="$2/data" --username=cantrip --auth="$3" --pwfile="$2/password" --no-sync >/dev/null
         pg_ctl --pgdata="$2/data" --log="$2/log" --wait --silent \
           --options="-c listen_addresses='' -c unix_socket_directories='$2' -c max_connections=200" start
     "#;
@@ -238,14 +248,14 @@ fn start_postgres() -> String {
         command
     };
     assert!(
-        shell(script, &[]).status().unwrap().success(),
+        shell(script, &[auth, password]).status().unwrap().success(),
         "a private Postgres does not start in {}",
         folder.display()
     );
     // In the background: the shell that starts it ends at once, and is waited for.
     let watched = format!("({stop}) &");
     assert!(shell(&watched, &[&std::process::id().to_string()]).stderr(Stdio::null()).status().unwrap().success());
-    format!("postgres://cantrip@{}/postgres", encoded(&folder))
+    folder
 }
 
 fn encoded(path: &Path) -> String {
