@@ -16,6 +16,7 @@ mod enter;
 mod folding;
 mod group;
 mod program;
+mod recorded;
 mod settle;
 mod spawn;
 
@@ -132,21 +133,8 @@ impl Failing {
             Self::Breach(breach) => breach.filled().data(data).into(),
             Self::CallMissing(prompts) => contract::call_never_came(*prompts).data(data).into(),
             Self::Unpaired(rule) => codes::crystal_rejected(crystal, rule.as_str()).data(data).into(),
-            Self::Recorded(fault) => recorded(fault),
+            Self::Recorded(fault) => recorded::refusal(fault),
         }
-    }
-}
-
-/// A fault of a record as a refusal again: its code, with its words in place of fields that were not kept.
-fn recorded(fault: &Fault) -> Refusal {
-    let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
-    let fields = known.map(|code| {
-        let fields = code.row().fields.iter();
-        fields.map(|field| ((*field).to_owned(), fault.message.clone().into())).collect::<serde_json::Map<_, _>>()
-    });
-    match fields.map(|fields| Refusal::dynamic(&fault.mark.code, fields)) {
-        Some(Ok(refusal)) => refusal,
-        Some(Err(_)) | None => codes::crash().into(),
     }
 }
 

@@ -1,0 +1,60 @@
+//! How did a cast end that another process, or an earlier record, has ended?
+
+use cantrip_loom::Fault;
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, Value};
+
+/// A fault of a record as a refusal again: its code, with the fields as they stand in its words.
+pub(super) fn refusal(fault: &Fault) -> Refusal {
+    let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
+    let fields = known.map(|code| {
+        let row = code.row();
+        fields_of(row.message, &fault.message).unwrap_or_else(|| {
+            // Words that the code does not have, of another version perhaps, stand in the place of all fields.
+            row.fields.iter().map(|field| ((*field).to_owned(), fault.message.clone().into())).collect()
+        })
+    });
+    match fields.map(|fields| Refusal::dynamic(&fault.mark.code, fields)) {
+        Some(Ok(refusal)) => refusal,
+        Some(Err(_)) | None => codes::crash().into(),
+    }
+}
+
+/// What stands in the places of a template, if a text was made with it: filled in again they give the same text.
+fn fields_of(template: &str, text: &str) -> Option<Map<String, Value>> {
+    let mut fields = Map::new();
+    let (before, mut places) = template.split_once('{').unwrap_or((template, ""));
+    let mut rest = text.strip_prefix(before)?;
+    while let Some((field, after)) = places.split_once('}') {
+        let (literal, next) = after.split_once('{').unwrap_or((after, ""));
+        // The last one goes on to the end; one before it ends where the words behind it begin.
+        let end = match next {
+            "" => rest.len().checked_sub(literal.len()).filter(|end| rest.get(*end..) == Some(literal))?,
+            _ => rest.find(literal).filter(|_| !literal.is_empty())?,
+        };
+        fields.insert(field.to_owned(), rest[..end].into());
+        rest = &rest[end + literal.len()..];
+        places = next;
+    }
+    rest.is_empty().then_some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use cantrip_reply::testing::guarded;
+
+    use super::*;
+
+    #[test]
+    fn a_recorded_fault_is_told_in_the_words_it_was_recorded_with() {
+        for (code, message) in [
+            (codes::LOOP_DETECTED.any(), "the same ping-pong came 3 times"),
+            (codes::CRYSTAL_REJECTED.any(), "local/m@http://h/v1 rejected the request: 404 no: such {model}"),
+            (codes::CRYSTAL_EMPTY.any(), "crystal returned neither content nor tool_calls"),
+        ] {
+            let fault = Fault { mark: code.into(), message: message.to_owned() };
+            let reply = guarded(|rb| rb.refuse(refusal(&fault))).reply;
+            assert_eq!((reply.code(), reply.message().as_str()), (code, message));
+        }
+    }
+}
