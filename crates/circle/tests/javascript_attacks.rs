@@ -2,37 +2,26 @@
 
 mod support;
 
-use cantrip_circle::javascript::{Event, Limit, Lost, Output, ProgramLimits};
-use support::World;
-
-/// How a hostile program ended.
-#[derive(Debug)]
-enum Ended {
-    Output(Output),
-    /// The sandbox was given up with its thread, because one native did not come back.
-    Lost,
-}
+use cantrip_circle::javascript::{Answer, Event, Limit, Lost, Output, ProgramLimits};
+use support::{World, at};
 
 /// Runs a program that calls no gate, and then another one in the same world.
-async fn attack(world: &mut World, code: &str) -> Ended {
+async fn attack(world: &mut World, code: &str) -> Output {
     let program = world.program(code);
     let sandbox = world.sandbox.take().unwrap_or_else(|| world.host.sandbox(world.spec.clone()));
-    let ended = match sandbox.run(program).await {
-        Ok(Event::Finished(finished)) => {
-            assert_eq!(finished.sandbox.is_none(), finished.output.rolled_back, "{code}");
-            world.sandbox = finished.sandbox;
-            Ended::Output(finished.output)
-        }
+    let finished = match sandbox.run(program).await {
+        Ok(Event::Finished(finished)) => finished,
         Ok(Event::Call(suspended)) => panic!("{code}: {:?}", suspended.call),
-        Err(Lost::Stopped) => Ended::Lost,
-        Err(Lost::Overloaded) => panic!("{code}: no thread took it"),
+        Err(lost) => panic!("{code}: {lost}"),
     };
+    assert_eq!(finished.sandbox.is_none(), finished.output.rolled_back, "{code}");
+    world.sandbox = finished.sandbox;
     assert_eq!(world.value("echo(20) + 1").await, "21", "{code}: the next program works");
-    ended
+    finished.output
 }
 
-fn half_a_second() -> ProgramLimits {
-    ProgramLimits { cpu_ms: 500, ..ProgramLimits::default() }
+fn short() -> ProgramLimits {
+    ProgramLimits { cpu_ms: 100, ..ProgramLimits::default() }
 }
 
 #[tokio::test]
@@ -73,14 +62,10 @@ async fn long_work_in_natives_ends_at_a_limit_or_by_itself() {
         "var e = Error('x'.repeat(1e7)); for (;;) String(e)",
         "for (;;) structuredClone",
     ] {
-        let mut world = World::with(half_a_second());
-        match attack(&mut world, code).await {
-            Ended::Output(output) => {
-                let by_itself = output.error.is_some() || output.value.is_some();
-                assert!(output.limit.is_some() || by_itself, "{code}: {output:?}");
-            }
-            Ended::Lost => panic!("{code}: a native did not come back"),
-        }
+        let mut world = World::with(short());
+        let output = attack(&mut world, code).await;
+        let by_itself = output.error.is_some() || output.value.is_some();
+        assert!(output.limit.is_some() || by_itself, "{code}: {output:?}");
     }
 }
 
@@ -98,7 +83,7 @@ async fn a_length_that_grows_after_it_was_looked_at_costs_its_program_and_no_oth
         "class A extends Array { static get [Symbol.species]() { return function () { return Array(2 ** 32 - 1) } } } new A(1, 2, 3).slice(0)",
         "var a = [[1]]; a.flat({valueOf() { a.length = 2 ** 32 - 1; return 1 }})",
     ] {
-        let mut world = World::with(half_a_second());
+        let mut world = World::with(short());
         attack(&mut world, code).await;
     }
 }
@@ -124,13 +109,9 @@ async fn natives_are_entered_again_from_inside_of_themselves() {
         "Object.defineProperty(Object.prototype, 'text', {set() { throw 1 }, get() { throw 2 }, configurable: true}); [{}, 'a'].sort(); console.log({a: 1}); 1",
         "Object.defineProperty(Array.prototype, 0, {set() { throw 1 }, get() { return 7 }, configurable: true}); console.log([,], ['b'].concat([[1]].flat()))",
     ] {
-        let mut world = World::with(half_a_second());
-        match attack(&mut world, code).await {
-            Ended::Output(output) => {
-                assert_eq!((output.error, output.limit), (None, None), "{code}");
-            }
-            Ended::Lost => panic!("{code}: lost"),
-        }
+        let mut world = World::with(short());
+        let output = attack(&mut world, code).await;
+        assert_eq!((output.error, output.limit), (None, None), "{code}");
     }
 }
 
@@ -200,10 +181,39 @@ async fn whatever_is_thrown_is_told() {
 async fn a_chain_of_prototypes_without_an_end_is_left() {
     let circle = "var t = {}, p = new Proxy(t, {getPrototypeOf: Object}); Object.setPrototypeOf(t, p);";
     for code in ["throw t", "console.log(t)", "t", "t instanceof Error"] {
-        let mut world = World::with(half_a_second());
-        let Ended::Output(output) = attack(&mut world, &format!("{circle} {code}")).await else {
-            panic!("{code}: lost")
-        };
+        let mut world = World::with(short());
+        let output = attack(&mut world, &format!("{circle} {code}")).await;
         assert_eq!(output.limit, Some(Limit::Cpu), "{code}: {output:?}");
     }
+}
+
+/// No poll comes while a large integer is written out in decimal, which takes the square of its length.
+#[tokio::test]
+async fn a_thread_that_does_not_come_back_costs_the_program_it_is_in_and_nobody_else() {
+    let endless = "for (const a = 2n ** 1000000n;;) console.log(`${a}${a}${a}${a}${a}${a}${a}${a}`.length)";
+    let mut world = World::with(ProgramLimits { cpu_ms: 60_000, ..ProgramLimits::default() });
+    let mut idle = World::with(ProgramLimits::default());
+    idle.sandbox = Some(world.host.sandbox(idle.spec.clone()));
+    assert_eq!(idle.value("var x = 1; x").await, "1");
+    let mut waiting = World::with(ProgramLimits::default());
+    let program = waiting.program("echo(1)");
+    let sandbox = world.host.sandbox(waiting.spec.clone());
+    let Ok(Event::Call(suspended)) = sandbox.run(program).await else { panic!("a call") };
+
+    let program = world.program(endless);
+    let stuck = world.sandbox.take().expect("a sandbox").run(program);
+    let answer = async {
+        // The thread takes what it is told in the order in which it is told.
+        tokio::task::yield_now().await;
+        suspended.answer(Answer::Value(5.into()), at(0)).await
+    };
+    let (stuck, answered) = tokio::join!(stuck, answer);
+    let Ok(Event::Finished(finished)) = stuck else { panic!("an end: {stuck:?}") };
+    assert_eq!((finished.output.limit, finished.output.rolled_back), (Some(Limit::Cpu), true));
+    assert!(finished.sandbox.is_none());
+    assert!(matches!(answered, Err(Lost::Gone)), "{answered:?}");
+    let program = idle.program("x");
+    let asked = idle.sandbox.take().expect("a sandbox").run(program).await;
+    assert!(matches!(asked, Err(Lost::Gone)), "{asked:?}");
+    assert_eq!(world.value("echo(20) + 1").await, "21", "another thread serves");
 }

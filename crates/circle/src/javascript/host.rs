@@ -5,11 +5,12 @@
 //! program runs, and it never waits for a gate.
 //!
 //! One native of the language can hold a thread for longer than a slice, and nothing can interrupt it. Such a thread gets
-//! no new sandboxes; if it does not come back, the sandboxes it carries are given up: whoever waits for one of them is
-//! told that it is lost, and it is rebuilt on another thread. When the native ends at last, the thread takes up its work.
+//! no new sandboxes; if it does not come back, the sandboxes it carries are given up: the program it is in has used up its
+//! time, and whoever waits for one of the others is told that it is gone, so that it is rebuilt on another thread. When
+//! the native ends at last, the thread takes up its work.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use cantrip_canon::Timestamp;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::output::Output;
+use super::output::{Limit, Output};
 use super::sandbox::{Answer, Program, Sandbox, Spec};
 use super::watch::Watch;
 use super::worker::Worker;
@@ -95,10 +96,12 @@ pub(super) struct Gauge {
     sandboxes: AtomicUsize,
     /// Milliseconds since the origin, plus one, at which its slice began; 0 between slices.
     busy_since: AtomicU64,
+    /// The sandbox whose slice it is in, or was in last.
+    running: AtomicU64,
     /// Who waits for which sandbox. They are here and not with the thread, so that they can be told when it is stuck.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
-    /// Set while its sandboxes are given up.
-    lost: AtomicBool,
+    /// When the slice began in which its sandboxes were given up; they are, for as long as it is in that slice.
+    given_up: AtomicU64,
     /// What the system calls it.
     task: OnceLock<String>,
 }
@@ -116,8 +119,9 @@ impl Lanes {
             origin: Instant::now(),
             sandboxes: AtomicUsize::new(0),
             busy_since: AtomicU64::new(0),
+            running: AtomicU64::new(0),
             waiting: Mutex::default(),
-            lost: AtomicBool::new(false),
+            given_up: AtomicU64::new(0),
             task: OnceLock::new(),
         });
         let of = Arc::clone(&gauge);
@@ -148,16 +152,21 @@ impl Gauge {
 
     /// When the slice began that it is in; 0 if it is in none.
     pub(super) fn busy_since(&self) -> u64 {
-        self.busy_since.load(Ordering::Relaxed)
+        self.busy_since.load(Ordering::Acquire)
     }
 
-    pub(super) fn begin_slice(&self) {
-        self.busy_since.store(self.millis(), Ordering::Relaxed);
+    pub(super) fn begin_slice(&self, id: u64) {
+        self.running.store(id, Ordering::Release);
+        self.busy_since.store(self.millis(), Ordering::Release);
     }
 
     pub(super) fn end_slice(&self) {
-        self.busy_since.store(0, Ordering::Relaxed);
-        self.lost.store(false, Ordering::Relaxed);
+        self.busy_since.store(0, Ordering::Release);
+    }
+
+    fn is_given_up(&self) -> bool {
+        let since = self.busy_since();
+        since != 0 && since == self.given_up.load(Ordering::Acquire)
     }
 
     /// Called by the thread itself.
@@ -189,11 +198,17 @@ impl Gauge {
         }
     }
 
-    /// Tells everybody who waits that their sandboxes are lost.
-    pub(super) fn give_up(&self) {
-        self.lost.store(true, Ordering::Relaxed);
-        for (_, waiting) in locked(&self.waiting).drain() {
-            let _ = waiting.send(Message::Lost);
+    /// Gives up its sandboxes while it is in the slice that began then. The program it is in is stopped by its processor
+    /// time, as far as anybody hears of it again; the others had no part in that.
+    pub(super) fn give_up(&self, since: u64, cpu: Duration) {
+        let running = self.running.load(Ordering::Acquire);
+        // It has come back meanwhile.
+        if self.busy_since() != since {
+            return;
+        }
+        self.given_up.store(since, Ordering::Release);
+        for (id, waiting) in locked(&self.waiting).drain() {
+            let _ = waiting.send(if id == running { Message::spent(cpu) } else { Message::Gone });
         }
     }
 }
@@ -207,7 +222,8 @@ impl Lane {
     /// Asks for something that is answered once; an answer that never comes is a channel that is closed.
     pub(super) fn ask(&self, id: u64, command: Command) -> oneshot::Receiver<Message> {
         let (answer, answered) = oneshot::channel();
-        if self.gauge.lost.load(Ordering::Relaxed) {
+        if self.gauge.is_given_up() {
+            let _ = answer.send(Message::Gone);
             return answered;
         }
         locked(&self.gauge.waiting).insert(id, answer);
@@ -271,7 +287,22 @@ pub(super) enum Command {
 /// What a thread answers.
 #[derive(Debug)]
 pub(super) enum Message {
-    Call { gate: usize, arguments: Result<Vec<Option<Value>>, arguments::Fault> },
-    Finished { output: Output, cpu: Duration },
+    Call {
+        gate: usize,
+        arguments: Result<Vec<Option<Value>>, arguments::Fault>,
+    },
+    Finished {
+        output: Output,
+        cpu: Duration,
+    },
     Lost,
+    /// The thread is stuck in another sandbox's program.
+    Gone,
+}
+
+impl Message {
+    /// The end of a program that nobody could interrupt.
+    fn spent(cpu: Duration) -> Self {
+        Self::Finished { output: Output { limit: Some(Limit::Cpu), rolled_back: true, ..Output::default() }, cpu }
+    }
 }

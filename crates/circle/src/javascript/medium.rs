@@ -242,6 +242,7 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
         }
         Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
         Err(super::Lost::Stopped) => Err(Lost::Stopped),
+        Err(super::Lost::Gone) => Err(Lost::Gone),
     }
 }
 

@@ -154,6 +154,9 @@ pub enum Lost {
     /// The sandbox stopped; it can be rebuilt from the loom (MCP-EXEC-E-002).
     #[error("the sandbox stopped")]
     Stopped,
+    /// Its thread is stuck in another sandbox's program. Rebuilt, it can be asked the same again.
+    #[error("the sandbox is gone")]
+    Gone,
 }
 
 /// A sandbox at rest. It is built by its first program.
@@ -284,6 +287,7 @@ impl Inner {
                 let sandbox = (!output.rolled_back).then_some(Sandbox { inner: self });
                 Ok(Event::Finished(Finished { output, cpu, sandbox }))
             }
+            Ok(Message::Gone) => Err(Lost::Gone),
             Ok(Message::Lost) | Err(_) => Err(Lost::Stopped),
         }
     }

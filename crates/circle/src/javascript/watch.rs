@@ -14,6 +14,8 @@ use crate::limits;
 
 /// How often the threads are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(limits::SLICE_MS_MAX);
+/// How long a thread may be in one slice.
+const STUCK: Duration = Duration::from_millis(limits::STUCK_MS_MAX);
 
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -111,8 +113,10 @@ fn look(lanes: &[Lane], sightings: &mut HashMap<usize, Sighting>) {
             }
             Some(seen) if seen.since == since => {
                 seen.looks += 1;
-                if seen.looks * limits::SLICE_MS_MAX >= limits::STUCK_MS_MAX && worked(lane, seen.used) {
-                    lane.gauge.give_up();
+                let watched = Duration::from_millis(seen.looks * limits::SLICE_MS_MAX);
+                let used = used(lane, seen.used).unwrap_or(watched);
+                if watched >= STUCK && used >= STUCK / 2 {
+                    lane.gauge.give_up(since, used);
                 }
             }
             Some(_) | None => {
@@ -122,10 +126,7 @@ fn look(lanes: &[Lane], sightings: &mut HashMap<usize, Sighting>) {
     }
 }
 
-/// Whether a thread has used at least half of that time; where that cannot be known, it has.
-fn worked(lane: &Lane, before: Option<Duration>) -> bool {
-    match (before, lane.gauge.used()) {
-        (Some(before), Some(now)) => now.saturating_sub(before) >= Duration::from_millis(limits::STUCK_MS_MAX / 2),
-        (None, _) | (_, None) => true,
-    }
+/// What a thread has used of the processor since it was first seen in its slice, where that can be known.
+fn used(lane: &Lane, before: Option<Duration>) -> Option<Duration> {
+    Some(lane.gauge.used()?.saturating_sub(before?))
 }

@@ -154,7 +154,7 @@ impl Worker {
         let Some(machine) = self.slots.get(&id).map(|slot| Rc::clone(&slot.machine)) else {
             return Step::Ended(Message::Lost);
         };
-        self.gauge.begin_slice();
+        self.gauge.begin_slice(id);
         machine.meter().work();
         let returned = catch_unwind(AssertUnwindSafe(|| strand.resume(wake)));
         machine.meter().rest(matches!(returned, Ok(Returned::Paused(Pause::Call { .. }))));
