@@ -9,6 +9,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cantrip::{Cantrip, Casting};
@@ -119,9 +120,15 @@ fn cantrip(seed: u64, count: &Count) -> (Cantrip, u64) {
     (cantrip, calls)
 }
 
-/// Lines without regard to the order in which siblings closed.
+/// Lines without regard to the order in which siblings closed: they are called by it, so below the root no name counts.
 fn sorted(woven: &str) -> Vec<String> {
-    let mut lines: Vec<String> = woven.lines().map(str::to_owned).collect();
+    let nameless = |line: &str| match (line.trim_start(), line.split_once(" <")) {
+        (told, Some((own, rest))) if told.len() < line.len() => {
+            own.replace(|name: char| name.is_ascii_uppercase(), "") + " <" + &rest[1..]
+        }
+        (_, _) => line.to_owned(),
+    };
+    let mut lines: Vec<String> = woven.lines().map(nameless).collect();
     lines.sort();
     lines
 }
@@ -131,6 +138,8 @@ enum Lasting {
     Memory(AnyLoom),
     Folder(tempfile::TempDir),
     File(tempfile::TempDir),
+    /// A schema of its own in the Postgres that is given.
+    Server(String),
 }
 
 impl Lasting {
@@ -146,12 +155,22 @@ impl Lasting {
         Self::File(tempfile::tempdir().unwrap())
     }
 
+    fn in_postgres() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let url = std::env::var("CANTRIP_TEST_POSTGRES").unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+        let sign = if url.contains('?') { '&' } else { '?' };
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self::Server(format!("{url}{sign}schema=s{}_{now}_{next}", std::process::id()))
+    }
+
     /// As a process finds it that has just been started.
     fn open(&self) -> AnyLoom {
         match self {
             Self::Memory(memory) => memory.clone(),
             Self::Folder(folder) => AnyLoom::new(Jsonl::open(folder.path()).unwrap()),
             Self::File(folder) => AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap()),
+            Self::Server(url) => AnyLoom::new(Store::postgres(url).unwrap()),
         }
     }
 }
@@ -214,6 +233,13 @@ async fn the_same_holds_for_a_folder_that_another_process_opens_again() {
 async fn the_same_holds_for_a_database_that_another_process_opens_again() {
     for seed in 0..3 {
         killed_between_any_two_appends(seed, Lasting::in_sqlite).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_holds_for_a_server_that_another_process_connects_to() {
+    if std::env::var("CANTRIP_TEST_POSTGRES").is_ok_and(|url| !url.is_empty()) {
+        killed_between_any_two_appends(1, Lasting::in_postgres).await;
     }
 }
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use cantrip::circle::MediumKind;
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Response, Script, Scripted};
+use cantrip::crystal::{Provider, Response, Script, Scripted};
 use cantrip::loom::{Error, Journal, Loom, Page, RunState};
 use cantrip::{Cantrip, Casting, Runtime, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::keys;
 use crate::limits::FREE_BYTES_MIN;
 use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
 use crate::process::{self, Presence};
@@ -106,7 +107,7 @@ impl Doctor {
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
-        findings.push(keys());
+        findings.extend(providers(guard).await);
         findings
     }
 
@@ -330,16 +331,25 @@ fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Findi
     }
 }
 
-/// Which keys are set; what they are is nobody's business.
-fn keys() -> Finding {
-    const VARIABLES: [&str; 4] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"];
-    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let found: Vec<&str> = VARIABLES.into_iter().filter(set).collect();
-    if found.is_empty() {
-        let hint = format!("set one of {}, or cast a spell that needs none", VARIABLES.join(", "));
-        return Finding::note("keys", "none is set", hint);
+/// Which providers have a key, in the environment or in a `.env`; what it is is nobody's business.
+async fn providers(guard: &Guard) -> Vec<Finding> {
+    let (mut ready, mut wanting, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    for provider in Provider::ALL.into_iter().filter(|provider| !provider.key_variables().is_empty()) {
+        match keys::access(provider) {
+            Ok(_) => ready.push(provider.as_str()),
+            Err(refusal) if refusal.code() == codes::CREDENTIALS_MISSING.any() => {
+                wanting.push(provider.key_variables()[0]);
+            }
+            Err(refusal) => findings.push(refused("keys", guard, refusal).await),
+        }
     }
-    Finding::good("keys", format!("{} set", found.join(", ")))
+    findings.push(if ready.is_empty() {
+        let hint = format!("set one of {}, or cast a spell that needs none", wanting.join(", "));
+        Finding::note("keys", "none is set", hint)
+    } else {
+        Finding::good("keys", format!("there is one for {}", ready.join(", ")))
+    });
+    findings
 }
 
 fn drawn(findings: &[Finding]) -> String {

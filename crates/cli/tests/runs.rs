@@ -184,7 +184,7 @@ fn doctor_never_shows_a_key_and_says_what_to_do_about_what_is_wrong() {
     let envelope: Value = serde_json::from_slice(&output.stdout).expect("an envelope");
     assert_envelope(&envelope, codes::JOB_FAILED.any());
     let text = envelope.to_string();
-    assert!(!text.contains("s3cret") && text.contains("OPENAI_API_KEY set"), "{text}");
+    assert!(!text.contains("s3cret") && text.contains("there is one for openai"), "{text}");
     assert!(envelope["data"]["hint"].as_str().is_some_and(|hint| hint.contains("--store sqlite:FILE")), "{text}");
     let away = ["doctor", "--store", "postgres://cantrip:s3cret@127.0.0.1:1/cantrip"];
     let refused = folder.envelope(&away, codes::JOB_FAILED.any());
