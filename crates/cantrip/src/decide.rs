@@ -1,12 +1,16 @@
 //! A person decides about a call that waits.
 
-use cantrip_canon::{ApprovalId, RunId};
-use cantrip_loom::{Actor, Answer, Draft, Event, Journal, Kind, Loom, Record, RunState, Seq, Step, StepId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cantrip_canon::{ApprovalId, RunId, Timestamp};
+use cantrip_loom::{Actor, Answer, Draft, Event, Held, Journal, Kind, Loom, Record, RunState, Seq, Step, StepId};
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::driver::Runtime;
+use crate::driver::{Loaded, Runtime};
 use crate::machine::{DECIDED, REQUESTED};
 use crate::resume::Unable;
 
@@ -46,7 +50,61 @@ impl Deciding {
     }
 }
 
+/// A call that waits for a person.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pending {
+    pub approval_id: ApprovalId,
+    pub gate: String,
+    pub args: Value,
+    /// Which wards ask, and what else whoever decides should know.
+    pub reasons: Value,
+    /// After this it is Denied.
+    pub expires_at: Timestamp,
+}
+
 impl Runtime {
+    /// The calls of a run that wait for a person, in the order in which they were asked for.
+    pub async fn pending(&self, run: RunId) -> Result<Vec<Pending>, Refusal> {
+        self.pending_of(run).await.map_err(Unable::refusal)
+    }
+
+    async fn pending_of(&self, run: RunId) -> Result<Vec<Pending>, Unable> {
+        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+        let now = self.now().wall;
+        let mut pending: Vec<Pending> = Vec::new();
+        for record in &records {
+            let Kind::Other(kind) = &record.kind else { continue };
+            let Event::Other { payload, .. } = record.event()? else { continue };
+            let text = |key: &str| payload.get(key).and_then(Value::as_str);
+            let Some(approval_id) = text("approval_id").and_then(|id| id.parse().ok()) else { continue };
+            match kind.as_str() {
+                REQUESTED => {
+                    let Some(expires_at) = text("expires_at").and_then(|at| at.parse().ok()) else { continue };
+                    let args = self.loaded_args(payload.get("args")).await?;
+                    let (gate, reasons) = (text("gate").unwrap_or_default(), payload.get("reasons"));
+                    let reasons = reasons.cloned().unwrap_or_default();
+                    pending.push(Pending { approval_id, gate: gate.to_owned(), args, reasons, expires_at });
+                }
+                DECIDED => pending.retain(|asked| asked.approval_id != approval_id),
+                _ => {}
+            }
+        }
+        pending.retain(|asked| now < asked.expires_at);
+        Ok(pending)
+    }
+
+    /// The arguments as they were asked for; long ones are bodies of their own.
+    async fn loaded_args(&self, args: Option<&Value>) -> Result<Value, Unable> {
+        let held: Option<Held<Value>> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
+        let Some(held) = held else { return Ok(Value::Null) };
+        let mut loaded = HashMap::new();
+        if let Some(reference) = held.reference() {
+            let body = self.loom().body(reference.hash).await?;
+            loaded.insert(reference.hash, Arc::clone(body.bytes()));
+        }
+        Ok(held.load(&Loaded(loaded))?)
+    }
+
     /// Notes what a person decided. It counts from now on, whoever has the run; the run itself goes on when it is
     /// resumed. The first decision stands, and one that comes after the time to decide is none.
     pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: Deciding) -> Guarded {

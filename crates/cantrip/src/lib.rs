@@ -19,10 +19,11 @@ pub mod recipe;
 mod replay;
 mod resume;
 pub mod spell;
+mod tapes;
 mod touched;
 
 pub use call::Call;
-pub use decide::Deciding;
+pub use decide::{Deciding, Pending};
 pub use driver::{MachineClock, MachineEntropy, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};

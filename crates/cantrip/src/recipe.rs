@@ -136,6 +136,11 @@ impl Cantrip {
         &self.0.crystal
     }
 
+    /// Whether what it or a child of it says depends on how often it was asked.
+    pub(crate) fn has_tapes(&self) -> bool {
+        self.0.crystal.is_tape() || self.0.crystals.values().any(Crystal::is_tape)
+    }
+
     /// The crystal that a child asks for by name: one that was offered, or the own one.
     pub fn crystal_named(&self, name: &str) -> Option<&AnyCrystal> {
         let own = (self.0.crystal.name() == name).then_some(&self.0.crystal);

@@ -119,6 +119,7 @@ impl Runtime {
         for (entity, labels) in touched::in_run(&logs, cantrip.circle(), &bodies)? {
             logs.entry(entity).or_default().touched = labels;
         }
+        self.wind_tapes(cantrip, &logs).await;
         let log = logs.entry(entity).or_default();
         let Some(cast) = log.cast.clone() else {
             return Err(Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "resume", "a cast")).into());

@@ -1,6 +1,7 @@
 //! `cantrip run`: what runs there are, who works on them, and how one that was interrupted goes on or ends.
 
 mod cancel;
+mod decide;
 mod list;
 
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use crate::process;
 use crate::store::{self, Store};
 use crate::watch::{Shows, Viewer};
 
-/// Look at runs, go on with one that was interrupted or cut off, end one.
+/// Look at runs, go on with one that was interrupted or cut off, decide what one waits for, end one.
 ///
 /// A run is one cast with all its children. One process at a time works on it, under a lease; when that process is gone,
 /// any other may go on.
@@ -80,6 +81,21 @@ enum What {
     /// End a run, whichever process works on it. What was done stays on record.
     #[command(after_help = "Examples:\n  cantrip run cancel\n  cantrip run cancel run_06cyf9")]
     Cancel(cancel::Cancelling),
+
+    /// Allow the calls of a run that wait for a person. It goes on when it is resumed.
+    #[command(after_help = "Examples:\n  cantrip run show\n  cantrip run approve\n  cantrip run approve run_06cyf9")]
+    Approve(decide::Waiting),
+
+    /// Refuse them, with a reason that the entity reads.
+    #[command(after_help = "Examples:\n  cantrip run refuse --because 'not in this folder'")]
+    Refuse {
+        #[command(flatten)]
+        waiting: decide::Waiting,
+
+        /// Why not.
+        #[arg(long, value_name = "REASON", default_value = "no reason was given")]
+        because: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -124,6 +140,8 @@ impl RunCommand {
                 self.go_on(going, Way::Continued(Box::new(continuing)), guard, present).await
             }
             What::Cancel(cancelling) => cancelling.answer(self.opened(), guard, present).await,
+            What::Approve(waiting) => waiting.answer(self.opened(), None, guard, present).await,
+            What::Refuse { waiting, because } => waiting.answer(self.opened(), Some(because), guard, present).await,
         };
         match answered {
             Ok(status) => status,

@@ -185,6 +185,11 @@ fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
             summon(*entity_id),
         ],
         (Some(Outcome { leaf: None, entity_id, .. }), _) => vec![summon(*entity_id)],
+        (None, Some(run)) if waits_for_a_person(reply) => vec![
+            format!("{program} run approve {run}{again}"),
+            format!("{program} run refuse {run}{again} --because 'why not'"),
+            resume(run),
+        ],
         (None, Some(run)) if waits(reply) => vec![resume(run)],
         (None, _) => Vec::new(),
     }
@@ -193,6 +198,10 @@ fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
 /// Whether the run can be gone on with.
 pub(crate) fn waits(reply: &CastReply) -> bool {
     reply.outcome.is_none() && reply.reply().data().get("state").is_some_and(|state| state == "waiting")
+}
+
+fn waits_for_a_person(reply: &CastReply) -> bool {
+    waits(reply) && reply.reply().data().get("reason").is_some_and(|reason| reason == "approval")
 }
 
 /// How it ended, and what it took.

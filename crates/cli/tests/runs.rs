@@ -193,3 +193,57 @@ fn doctor_never_shows_a_key_and_says_what_to_do_about_what_is_wrong() {
     assert!(finding["hint"].as_str().is_some_and(|hint| hint.contains("can be reached")), "{refused}");
     assert!(!refused.to_string().contains("s3cret"));
 }
+
+fn asking(folder: &Folder) -> Vec<&'static str> {
+    folder.write(
+        "asks.toml",
+        "name = \"asks\"\ncrystal = \"scripted/asks.yaml\"\n[gates.write]\nroot = \".\"\n[wards]\nmax_turns = 5\n\
+         require_approval = [\"write\"]\n",
+    );
+    folder.write(
+        "asks.yaml",
+        "responses:\n  - tool_calls: [{id: c1, gate: write, args: {path: a.txt, content: hello}}]\n  \
+         - tool_calls: [{id: c2, gate: done, args: {answer: over}}]\n",
+    );
+    vec!["--store", "sqlite:kept/loom.db"]
+}
+
+#[test]
+fn a_call_that_waits_is_shown_approved_and_made_when_its_run_is_resumed() {
+    let folder = Folder::new();
+    let on = asking(&folder);
+    let to = |arguments: &[&'static str]| [arguments, &on].concat();
+    let waiting = folder.envelope(&to(&["cast", "asks.toml", "write it"]), codes::CREATED.any());
+    assert_eq!(waiting["data"]["state"], "waiting");
+    assert!(!folder.path().join("a.txt").exists());
+    let shown = folder.envelope(&to(&["run", "show"]), codes::READ.any());
+    let pending = &shown["data"]["value"]["pending"][0];
+    assert_eq!((&pending["gate"], &pending["args"]["content"]), (&json!("write"), &json!("hello")), "{shown}");
+    let text = folder.run(&to(&["run", "show"]));
+    assert!(stdout(&text).contains("write({") && stdout(&text).contains("run approve"), "{text:?}");
+    folder.envelope(&to(&["run", "approve", "--by", "ada"]), codes::CHANGED.any());
+    folder.envelope(&to(&["run", "approve"]), codes::WRONG_STATE.any());
+    let over = folder.envelope(&to(&["run", "resume"]), codes::TERMINATED.any());
+    // The script went on where the other process had left it.
+    assert_eq!(over["data"]["answer"], "over");
+    assert_eq!(folder.read("a.txt"), "hello");
+    folder.envelope(&to(&["run", "approve"]), codes::WRONG_STATE.any());
+}
+
+#[test]
+fn a_refusal_is_read_by_the_entity_and_nothing_is_done() {
+    let folder = Folder::new();
+    let on = asking(&folder);
+    let to = |arguments: &[&'static str]| [arguments, &on].concat();
+    folder.envelope(&to(&["cast", "asks.toml", "write it"]), codes::CREATED.any());
+    folder.envelope(&to(&["run", "refuse", "--only", "apr_nothing"]), codes::NOT_FOUND.any());
+    folder.envelope(&to(&["run", "refuse", "--because", "not in this folder"]), codes::CHANGED.any());
+    let over = folder.envelope(&to(&["run", "resume"]), codes::TERMINATED.any());
+    assert_eq!(over["data"]["answer"], "over");
+    assert!(!folder.path().join("a.txt").exists());
+    let thread = folder.envelope(&to(&["loom", "thread"]), codes::READ.any()).to_string();
+    assert!(
+        thread.contains("not in this folder") && thread.contains(codes::APPROVAL_REFUSED.any().as_str()),
+        "{thread}"
+    );
+}

@@ -55,6 +55,17 @@ pub trait Crystal: Send + Sync {
     fn ended(&self, entity: EntityId) {
         let _ = entity;
     }
+
+    /// Whether what it says depends on how often it was asked, as a script's responses do.
+    fn is_tape(&self) -> bool {
+        false
+    }
+
+    /// A run is gone on with, in which a tape of this name has given so many answers. One that has not been asked here
+    /// goes on behind them.
+    fn wind(&self, answers: usize) {
+        let _ = answers;
+    }
 }
 
 /// Where a crystal says what it says, while it says it.
@@ -153,6 +164,8 @@ trait Erased: Send + Sync {
     fn profile(&self) -> Profile;
     fn spawned(&self, entity: EntityId, by: Spawn);
     fn ended(&self, entity: EntityId);
+    fn is_tape(&self) -> bool;
+    fn wind(&self, answers: usize);
 }
 
 impl<C: Crystal> Erased for C {
@@ -171,6 +184,12 @@ impl<C: Crystal> Erased for C {
     fn ended(&self, entity: EntityId) {
         Crystal::ended(self, entity);
     }
+    fn is_tape(&self) -> bool {
+        Crystal::is_tape(self)
+    }
+    fn wind(&self, answers: usize) {
+        Crystal::wind(self, answers);
+    }
 }
 
 impl Crystal for AnyCrystal {
@@ -188,5 +207,11 @@ impl Crystal for AnyCrystal {
     }
     fn ended(&self, entity: EntityId) {
         self.0.ended(entity);
+    }
+    fn is_tape(&self) -> bool {
+        self.0.is_tape()
+    }
+    fn wind(&self, answers: usize) {
+        self.0.wind(answers);
     }
 }

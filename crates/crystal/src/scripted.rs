@@ -229,6 +229,17 @@ impl Crystal for Scripted {
         self.state().order.ended(entity);
         self.0.moved.notify_waiters();
     }
+
+    fn is_tape(&self) -> bool {
+        true
+    }
+
+    fn wind(&self, answers: usize) {
+        let mut state = self.state();
+        if state.asked == 0 {
+            state.cursor = answers.min(self.0.script.responses.len());
+        }
+    }
 }
 
 impl std::fmt::Debug for Scripted {

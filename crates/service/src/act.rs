@@ -3,7 +3,9 @@
 use cantrip::canon::{ApprovalId, EntityId, RunId, TurnId};
 use cantrip::loom::{Actor, Answer, CantripId, Content, Draft, Journal, Loom, Reward, Step, StepId};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
-use cantrip::{Cancel, Cantrip, CastReply, Casting, Continuing, Deciding, Forking, ReplayReply, store_refusal};
+use cantrip::{
+    Cancel, Cantrip, CastReply, Casting, Continuing, Deciding, Forking, Pending, ReplayReply, store_refusal,
+};
 use serde_json::{Value, json};
 
 use crate::Service;
@@ -133,6 +135,11 @@ impl Service {
     /// Asks a run to end, whoever has it.
     pub async fn cancel(&self, run: RunId, actor: &Actor) -> Guarded {
         self.runtime().cancel(run, actor).await
+    }
+
+    /// The calls of a run that wait for a person.
+    pub async fn pending(&self, run: RunId) -> Result<Vec<Pending>, Refusal> {
+        self.runtime().pending(run).await
     }
 
     /// Notes what a person decided about a call that waits. The run goes on when it is resumed.

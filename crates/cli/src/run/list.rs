@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use cantrip::canon::{RunId, Timestamp};
 use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView};
-use cantrip::{MachineClock, store_refusal};
+use cantrip::{MachineClock, Pending, store_refusal};
 use cantrip_canon::Clock;
 use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_service::Service;
 use serde::Serialize;
 
 use crate::limits::RUNS_LISTED_MAX;
@@ -16,6 +17,7 @@ use crate::loom::find;
 use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
 use crate::process::{self, Presence};
 use crate::store::Store;
+use crate::watch::{Shows, Viewer};
 
 /// Which of them.
 #[derive(Debug, clap::Args)]
@@ -208,6 +210,9 @@ struct Whole {
     #[serde(flatten)]
     row: Row,
     cast: Option<CastView>,
+    /// The calls that wait for a person.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<Pending>,
 }
 
 pub(super) async fn show(
@@ -221,14 +226,16 @@ pub(super) async fn show(
     let run: RunId = find::run(&store.loom, asked).await?;
     let view = store.loom.run(run).await.map_err(stored)?;
     let cast = cast_of(&store.loom, &view).await.map_err(stored)?;
-    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast };
+    let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+    let pending = if view.state == RunState::Waiting { service.pending(run).await? } else { Vec::new() };
+    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending };
     let text = told(&whole, &store);
     let filled = codes::read(format!("run {run}")).value(&whole);
     let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
     Ok(present.reply(guarded, || text))
 }
 
-fn told(Whole { row, cast }: &Whole, store: &Store) -> String {
+fn told(Whole { row, cast, pending }: &Whole, store: &Store) -> String {
     let run = &row.run;
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
     let mut line = |what: &str, said: &str| {
@@ -268,7 +275,14 @@ fn told(Whole { row, cast }: &Whole, store: &Store) -> String {
         }
     }
     let (program, again, id) = (program(), &store.again, run.run_id);
+    for asked in pending {
+        line("waits", &format!("{} until {}", super::decide::call(&asked.gate, &asked.args), asked.expires_at));
+        if let Some(toml) = asked.reasons.pointer("/0/toml").and_then(|toml| toml.as_str()) {
+            line("", &format!("it would join private data, untrusted content and a way out: {toml}"));
+        }
+    }
     let next = match row.standing {
+        Standing::Waiting if !pending.is_empty() => format!("run approve {id}"),
         Standing::Running => format!("run cancel {id}"),
         Standing::Orphaned | Standing::Waiting | Standing::Failed => format!("run resume {id}"),
         Standing::Truncated => format!("run continue {id}"),

@@ -1,0 +1,54 @@
+//! Where was a script when another process left the run?
+//!
+//! A script is a tape, and its place on it is known only to the process that plays it. Whoever goes on with a run in
+//! another process counts the answers on record, so that the tape goes on with the next one.
+
+use std::collections::HashMap;
+
+use cantrip_canon::EntityId;
+use cantrip_crystal::{AnyCrystal, Crystal};
+use cantrip_loom::{Caller, Event};
+
+use crate::driver::{Log, Runtime};
+use crate::recipe::Cantrip;
+
+impl Runtime {
+    /// Winds the tapes of a run that is gone on with.
+    pub(crate) async fn wind_tapes(&self, cantrip: &Cantrip, logs: &HashMap<EntityId, Log>) {
+        if !cantrip.has_tapes() {
+            return;
+        }
+        let mut answers: HashMap<String, (AnyCrystal, usize)> = HashMap::new();
+        for (entity, log) in logs {
+            // One whose cantrip cannot be made again will not go on either, and says so itself.
+            let Ok(own) = self.descendant(cantrip, *entity).await else { continue };
+            let crystal = own.crystal();
+            let (_, count) = answers.entry(crystal.name().to_owned()).or_insert_with(|| (crystal.clone(), 0));
+            *count += answered(log);
+        }
+        for (crystal, count) in answers.into_values() {
+            crystal.wind(count);
+        }
+    }
+}
+
+/// How many answers an entity got, those that failed among them. What was asked for and not settled is asked for again.
+fn answered(log: &Log) -> usize {
+    let answers = log.events.iter().filter(|(_, event)| match event {
+        Event::Opened(_) => true,
+        Event::Settled(settled) => settled.attempt.is_some() && matches!(settled.call_id.caller(), Caller::Turn(_)),
+        Event::Attempt(_)
+        | Event::Parked(_)
+        | Event::Root(_)
+        | Event::Entity(_)
+        | Event::Cast(_)
+        | Event::Started(_)
+        | Event::Turn(_)
+        | Event::Fold(_)
+        | Event::End(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => false,
+    });
+    answers.count()
+}

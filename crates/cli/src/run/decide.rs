@@ -1,0 +1,93 @@
+//! Decides about calls that wait for a person.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use cantrip::canon::RunId;
+use cantrip::loom::Actor;
+use cantrip::{Deciding, Pending};
+use cantrip_reply::{Guard, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::json;
+
+use crate::loom::find;
+use crate::present::{DIM, Present, cut, harmless, program};
+use crate::store::Store;
+use crate::watch::{Shows, Viewer};
+
+/// A person's word about the calls of a run that wait for it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Waiting {
+    /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+    run: Option<String>,
+
+    /// Only about this one of the calls that wait.
+    #[arg(long, value_name = "APPROVAL")]
+    only: Option<String>,
+
+    /// Who decides.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+impl Waiting {
+    /// `refusal` is why not; without it they may be made.
+    pub(super) async fn answer(
+        &self,
+        store: Result<Store, Refusal>,
+        refusal: Option<&str>,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        let store = store?;
+        let by = Actor::new(self.by.as_str())
+            .map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
+        let run = find::run(&store.loom, self.run.as_deref()).await?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let chosen = self.chosen(&service, run).await?;
+        let mut decided = None;
+        for Pending { approval_id, .. } in &chosen {
+            let deciding = match refusal {
+                None => Deciding::approve(by.clone()),
+                Some(reason) => Deciding::refuse(by.clone(), reason),
+            };
+            let guarded = service.decide(run, *approval_id, deciding).await;
+            if !guarded.reply.reply_type().is_success() {
+                return Ok(present.reply(guarded, String::new));
+            }
+            decided = Some(guarded);
+        }
+        let Some(guarded) = decided else { return Err(nothing(run)) };
+        let word = if refusal.is_none() { "approved" } else { "refused" };
+        let mut text = String::new();
+        for Pending { gate, args, .. } in &chosen {
+            let _ = writeln!(text, "{word}  {}", call(gate, args));
+        }
+        let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
+        Ok(present.reply(guarded, || text))
+    }
+
+    async fn chosen(&self, service: &Service, run: RunId) -> Result<Vec<Pending>, Refusal> {
+        let mut pending = service.pending(run).await?;
+        if let Some(only) = &self.only {
+            pending.retain(|asked| asked.approval_id.to_string().starts_with(only.as_str()));
+            if pending.len() != 1 {
+                return Err(codes::not_found("approval", only.as_str()).into());
+            }
+        }
+        if pending.is_empty() { Err(nothing(run)) } else { Ok(pending) }
+    }
+}
+
+fn nothing(run: RunId) -> Refusal {
+    let hint = format!("{} run show {run}", program());
+    let wanted = "one with a call that waits for a person";
+    codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted)
+        .data(json!({ "hint": hint }))
+        .into()
+}
+
+/// A call as a person reads it before deciding.
+pub(super) fn call(gate: &str, args: &serde_json::Value) -> String {
+    cut(&harmless(&format!("{gate}({args})")), 2_000)
+}
