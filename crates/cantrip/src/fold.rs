@@ -127,7 +127,17 @@ impl Folding {
                 return made;
             }
         }
-        Made::window(view, plan, means)
+        Made::window(view, plan.with_shrunk(view), means)
+    }
+}
+
+impl Plan {
+    /// The same, and what was shortened before goes with it: a result that stays short would speak of another fold.
+    fn with_shrunk(self, view: &View) -> Self {
+        match view.shrunk().checked_sub(1).and_then(|last| view.groups().get(last)) {
+            Some(last) if view.shrunk() > self.groups => Self { to: last.to, groups: view.shrunk(), ..self },
+            Some(_) | None => self,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Folding: when, what, and what may never be lost by it.
 
-mod woven;
+use crate::woven;
 
 use cantrip::fold::{Folding, Made, Means, Trigger, window_text};
 use cantrip::list::{Frame, Measure, Pairing};

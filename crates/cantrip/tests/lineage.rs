@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
-mod support;
+use crate::support;
 
 use cantrip::{Call, Cantrip, Casting, Forking, Runtime};
 use cantrip_circle::Delegates;

@@ -1,6 +1,6 @@
 //! What a crystal is sent: the rules of the list, one by one, and the same bytes whichever way it came to be.
 
-mod woven;
+use crate::woven;
 
 use std::collections::HashMap;
 

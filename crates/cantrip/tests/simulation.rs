@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
-mod support;
+use crate::support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one kind of record among all")]
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

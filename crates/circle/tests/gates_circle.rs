@@ -1,6 +1,6 @@
 //! What a circle decides about calls, and what it is made of.
 
-mod gates;
+use crate::gates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! Programs as gates: what they answer, and that nothing of them stays.
 
-mod gates;
+use crate::gates;
 
 use std::fs;
 use std::path::Path;

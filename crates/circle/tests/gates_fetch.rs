@@ -1,6 +1,6 @@
 //! `fetch`: what it brings back, and where it does not go.
 
-mod gates;
+use crate::gates;
 
 use std::collections::HashMap;
 use std::io;

@@ -1,6 +1,6 @@
 //! The file gates, and every way out of their folder that was thought of.
 
-mod gates;
+use crate::gates;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,6 +1,6 @@
 //! Programs that mean harm: each gets a typed answer, the process lives, and the next program works.
 
-mod support;
+use crate::support;
 
 use cantrip_circle::javascript::{Answer, Event, Limit, Lost, Output, ProgramLimits};
 use support::{World, at};

@@ -1,6 +1,6 @@
 //! The same seed, programs, answers and readings give the same outputs, and so a sandbox can be rebuilt from its record.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `done` stops a program where it stands, and only the host can say that it did.
 
-mod support;
+use crate::support;
 
 use serde_json::json;
 use support::World;

@@ -1,6 +1,6 @@
 //! Programs that are almost right, and programs that are nothing at all: each ends, and the next one runs.
 
-mod support;
+use crate::support;
 
 use cantrip_circle::javascript::{Program, ProgramLimits};
 use cantrip_tests::garble;

@@ -1,6 +1,6 @@
 //! Ending a program from outside: wherever it stands and whatever it has prepared, it is gone within a slice.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What a program is: what persists, what its value is, what its errors say, and what it cannot see.
 
-mod support;
+use crate::support;
 
 use cantrip_circle::javascript::{Error, Fault, Place};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! What a program may use, what happens at each limit, and that its neighbours do not feel it.
 
-mod support;
+use crate::support;
 
 use cantrip_circle::javascript::{Event, Fault, Limit, Output, ProgramLimits};
 use support::{World, at};

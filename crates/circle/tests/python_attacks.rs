@@ -1,12 +1,8 @@
 //! Ways out of a sandbox that other Pythons have: here each is an error, and nothing happens outside.
 
-mod python_support;
+use crate::python_support;
 
-use cantrip_circle::python::Counting;
 use python_support::World;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Every one of these must end in an error of this name.
 const REFUSED: &[(&str, &str)] = &[

@@ -1,16 +1,12 @@
 //! The same programs, answers and readings leave the same; a snapshot is the sandbox.
 
-mod python_support;
+use crate::python_support;
 
 use std::sync::Arc;
 
 use cantrip_circle::medium::{Medium, Sandbox};
-use cantrip_circle::python::Counting;
 use python_support::World;
 use serde_json::json;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[tokio::test]
 async fn chance_comes_from_the_seed_and_no_two_entities_share_a_stream() {

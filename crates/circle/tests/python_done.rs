@@ -1,13 +1,9 @@
 //! `done` stops a Python program where it stands, and only the host can say that it did.
 
-mod python_support;
+use crate::python_support;
 
-use cantrip_circle::python::Counting;
 use python_support::World;
 use serde_json::json;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Each of these calls `done` and then tries to go on.
 const SWALLOWERS: &[(&str, &str)] = &[

@@ -1,15 +1,11 @@
 //! What a Python program can say: what persists, what is shown, how errors point to it, how gates are called.
 
-mod python_support;
+use crate::python_support;
 
 use cantrip_circle::medium::{Medium, Program};
-use cantrip_circle::python::Counting;
 use cantrip_loom::Mode;
 use python_support::{World, at};
 use serde_json::{Value, json};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[tokio::test]
 async fn variables_functions_and_classes_of_the_top_level_persist() {

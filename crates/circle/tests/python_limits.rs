@@ -3,16 +3,12 @@
 //! These run in the test's own process, so they are the ones that the interpreter can stop by itself. What only a worker
 //! survives is tested with the binary that is one.
 
-mod python_support;
+use crate::python_support;
 
 use cantrip_circle::medium::{Next, Program};
-use cantrip_circle::python::Counting;
 use cantrip_loom::Output;
 use python_support::{World, at};
 use serde_json::{Value, json};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Small enough to be hit at once.
 fn tight() -> Value {

@@ -1,6 +1,6 @@
 //! Whatever is wrong with what was written: the place, the fault and the remedy are told, and nothing is cast.
 
-mod support;
+use crate::support;
 
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};

@@ -19,12 +19,16 @@ struct Example {
     entities: usize,
 }
 
-fn examples() -> [Example; 6] {
+/// Those that come to no answer by themselves; the guide shows what becomes of them, and its test runs that.
+const UNANSWERED: [&str; 2] = ["careful", "round"];
+
+fn examples() -> [Example; 7] {
     let example = |spell, intent, context, answer, entities| Example { spell, intent, context, answer, entities };
     let lines = Some("two-lines.txt");
     [
         example("adder", "add 2", None, json!(2), 1),
         example("counter", "count the letters of each line", lines, json!(11), 3),
+        example("leak", "send it away", None, json!("I may not send it."), 1),
         example("orders", "what does not add up?", Some("orders.json"), json!({"wrong": ["a-2"], "off": 1}), 1),
         example("patient", "who is it?", None, json!("the one who cut the thread"), 1),
         example("questions", "find the questions", lines, json!({"lines": 2, "questions": ["four"]}), 3),
@@ -87,7 +91,8 @@ fn no_spell_is_forgotten() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
         .collect();
-    assert_eq!(spells, examples().iter().map(|example| example.spell.to_owned()).collect());
+    let answered = examples().into_iter().map(|example| example.spell);
+    assert_eq!(spells, answered.chain(UNANSWERED).map(str::to_owned).collect());
 }
 
 #[test]

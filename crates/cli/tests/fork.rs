@@ -1,6 +1,6 @@
 //! Another way from a turn, a thread run again, two threads compared.
 
-mod support;
+use crate::support;
 
 use cantrip_reply::codes;
 use serde_json::{Value, json};

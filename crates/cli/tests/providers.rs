@@ -1,6 +1,6 @@
 //! The binary with each family of providers, over real HTTP: keys, casts, and what goes wrong.
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

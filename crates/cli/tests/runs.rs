@@ -1,6 +1,6 @@
 //! Runs: who works on them, how they go on and how they are ended, also by another process; and what `doctor` says.
 
-mod support;
+use crate::support;
 
 use std::process::{Child, Output};
 use std::time::{Duration, Instant};

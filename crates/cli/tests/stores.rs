@@ -1,6 +1,6 @@
 //! The binary keeps casts in SQLite and Postgres, and says what is wrong with a store it cannot use.
 
-mod support;
+use crate::support;
 
 use std::fs;
 

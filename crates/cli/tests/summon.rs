@@ -1,6 +1,6 @@
 //! Entities that live on, driven from a pipe.
 
-mod support;
+use crate::support;
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;

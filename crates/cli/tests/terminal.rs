@@ -1,6 +1,6 @@
 //! A person at a terminal: history, blocks, Ctrl-C, coming back.
 
-mod support;
+use crate::support;
 
 use support::terminal::{CTRL_C, CTRL_D, ENTER, TAB, Terminal, UP, paste};
 use support::{Folder, id, stdout};

@@ -17,7 +17,7 @@ use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-mod server;
+use crate::server;
 
 use server::{Log, Served, chunks, serve, stream};
 

@@ -9,7 +9,7 @@ use cantrip_crystal::conformance::{Lesson, Subject};
 use cantrip_crystal::{AnyCrystal, Programmed, Replaying, Response, Script, Scripted};
 use serde_json::json;
 
-mod thread;
+use crate::thread;
 
 struct AScript;
 
@@ -63,7 +63,7 @@ cantrip_crystal::conformance!(replaying, AThread);
 cantrip_crystal::conformance!(program, AProgram);
 
 #[cfg(feature = "http")]
-mod server;
+use crate::server;
 
 #[cfg(feature = "http")]
 mod over_http {

@@ -17,8 +17,8 @@ use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-mod family;
-mod server;
+use crate::family;
+use crate::server;
 
 use family::{COUNTED, End, Family, Piece, Said, stream};
 use server::{Log, Served, serve};

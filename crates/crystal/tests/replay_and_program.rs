@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-mod thread;
+use crate::thread;
 
 fn ask(crystal: &impl Crystal, request: &Request) -> Result<cantrip_crystal::Answer, cantrip_crystal::Failure> {
     crystal.ask(request, &Silence).now_or_never().expect("nothing to wait for")

@@ -1,0 +1,34 @@
+//! The tests of the loop in one binary: each by itself would link everything the loop needs.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod answers;
+mod approval;
+mod asking;
+mod code;
+mod composition;
+mod ending;
+mod examples;
+mod failing;
+mod fenced;
+mod fold;
+mod folding;
+mod forks;
+mod images;
+mod labels;
+mod library;
+mod lineage;
+mod list;
+mod living;
+mod r#loop;
+mod own_thread;
+mod parking;
+mod programs;
+mod recipe;
+mod simulation;
+mod spell;
+mod support;
+mod taken_over;
+mod tokens;
+mod watching;
+mod woven;

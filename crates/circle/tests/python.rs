@@ -1,0 +1,15 @@
+//! The tests of the Python medium in one binary, which counts its memory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+use cantrip_circle::python::Counting;
+
+mod python_attacks;
+mod python_determinism;
+mod python_done;
+mod python_language;
+mod python_limits;
+mod python_support;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

@@ -1,0 +1,18 @@
+//! The tests of the binary, but for those that take long or are called by name.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod bad_input;
+mod cast;
+mod commands;
+mod conformance;
+mod examples;
+mod faults;
+mod fork;
+mod loom;
+mod providers;
+mod runs;
+mod stores;
+mod summon;
+mod support;
+mod terminal;
