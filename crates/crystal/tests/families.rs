@@ -416,7 +416,7 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
     });
     assert_eq!(body_of(Family::Anthropic, full_request()).await, anthropic);
     let responses = json!({
-        "model": "m", "max_output_tokens": 99, "stream": true, "store": false, "temperature": 0.5, "top_p": 0.25,
+        "model": "m", "max_output_tokens": 99, "stream": true, "store": false,
         "include": ["reasoning.encrypted_content"],
         "input": [
             {"role": "system", "content": "You count."},
@@ -439,6 +439,7 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
         ]}],
         "generationConfig": {
             "maxOutputTokens": 99, "temperature": 0.5, "topP": 0.25, "seed": 7, "stopSequences": ["END"],
+            "thinkingConfig": {"includeThoughts": true},
         },
         "tools": [{"functionDeclarations": [{
             "name": "javascript", "description": "Runs a program.", "parametersJsonSchema": schema,
@@ -446,6 +447,18 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
         "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
     });
     assert_eq!(body_of(Family::Gemini, full_request()).await, gemini);
+}
+
+#[tokio::test]
+async fn a_model_is_asked_only_for_what_it_has() {
+    let answer = || serve([Family::Responses.streamed(&said([Piece::Text(&["a"])], End::Stop))]);
+    let (url, log) = answer().await;
+    cantrip_crystal::Responses::new("gpt-4.1", &url, None).unwrap().ask(&full_request(), &Silence).await.unwrap();
+    let body = log.asked().pop().unwrap().body;
+    assert_eq!((&body["temperature"], &body["top_p"], body.get("include")), (&json!(0.5), &json!(0.25), None));
+    let (url, log) = serve([Family::Gemini.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+    cantrip_crystal::Gemini::new("gemini-2.0-flash", &url, None).unwrap().ask(&full_request(), &Silence).await.unwrap();
+    assert_eq!(log.asked().pop().unwrap().body["generationConfig"].get("thinkingConfig"), None);
 }
 
 #[tokio::test]

@@ -35,7 +35,6 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
         "input": input,
         "stream": true,
         "store": false,
-        "include": ["reasoning.encrypted_content"],
         "max_output_tokens": request.output_tokens_max,
     });
     let mut set = |key: &str, value: Option<Value>| {
@@ -43,7 +42,9 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
             body[key] = value;
         }
     };
-    // A model that reasons has no temperature, and refuses a request that gives it one.
+    // Of a model that does not reason, what it reasoned cannot be asked for.
+    set("include", profile.thinks.then(|| json!(["reasoning.encrypted_content"])));
+    // And one that reasons has no temperature, and refuses a request that gives it one.
     if profile.samples {
         set("temperature", request.sampling.temperature.map(Value::from));
         set("top_p", request.sampling.top_p.map(Value::from));
