@@ -3,8 +3,10 @@
 //! A bare number says as much about the machine and its neighbours as about the code; a ratio against something simple,
 //! measured on the same machine in the same minute, travels. A bench is a module with a `run` and a line in `BENCHES`.
 
+#[cfg(feature = "rooms")]
 mod fold;
 mod measure;
+#[cfg(feature = "rooms")]
 mod store;
 mod stream;
 
@@ -23,11 +25,13 @@ const BENCHES: &[Bench] = &[
         about: "events into upserts, against appending to a string and against recounting the text",
         run: stream::run,
     },
+    #[cfg(feature = "rooms")]
     Bench {
         name: "store",
         about: "durable turns, against flushed writes and bare transactions of the same bytes",
         run: store::run,
     },
+    #[cfg(feature = "rooms")]
     Bench {
         name: "fold",
         about: "a turn at the end of a thread of 10,000, against one at its beginning; a fork there",

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::hint::black_box;
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,8 +66,9 @@ fn processor_time() -> Option<Duration> {
 }
 
 /// A reading of the time that is measured here, to be compared with another of the same thread.
+#[cfg(feature = "rooms")]
 pub(crate) fn now() -> Duration {
-    static START: OnceLock<Instant> = OnceLock::new();
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     processor_time().unwrap_or_else(|| START.get_or_init(Instant::now).elapsed())
 }
 

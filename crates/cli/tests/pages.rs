@@ -18,7 +18,7 @@ const RUN_ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("CANTRIP_BLESS=1 cargo test -p cantrip-cli --test generated", "the same test without the variable runs here"),
     ("cargo run --release -p cantrip-bench -- stream", "test.sh"),
-    ("cargo run --release -p cantrip-bench -- fold", "test.sh"),
+    ("cargo run --release -p cantrip-bench -- fold", "test.sh --long"),
     ("cargo run --quiet --package cantrip --example 01_one_query", "crates/cantrip/tests/examples.rs"),
     ("cargo run --quiet --package cantrip --example 02_typed_answer", "crates/cantrip/tests/examples.rs"),
     ("cargo run --quiet --package cantrip --example 03_watching", "crates/cantrip/tests/examples.rs"),
