@@ -24,7 +24,7 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
                 .map_err(|rule| Refusal::from(codes::config_invalid(provider.base_variable(), text.as_str(), rule)))?,
         ),
     };
-    Ok(Access { key: key.map(Secret::new), base })
+    Ok(Access { key: key.map(Secret::new), base, profiles: None })
 }
 
 fn set(name: &str) -> Option<String> {

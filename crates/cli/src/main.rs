@@ -15,6 +15,7 @@ mod interrupt;
 mod keys;
 mod limits;
 mod loom;
+mod models;
 mod new;
 mod origin;
 mod person;
@@ -65,6 +66,7 @@ enum Command {
     Summon(summon::Summon),
     New(new::New),
     Doctor(doctor::Doctor),
+    Models(models::Models),
     Stream(stream::Stream),
     Codes(codes::Codes),
     Limits(limits::Limits),
@@ -111,6 +113,17 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Limits(limits) => {
             let guarded = guard.call(Call::surface("limits"), |rb| async { limits.reply(rb) }).await;
             present.reply(guarded, || limits.draw())
+        }
+        Command::Models(models) => {
+            let mut drawn = String::new();
+            let guarded = guard
+                .call(Call::surface("models"), |rb| async {
+                    let (reply, text) = models.reply(rb);
+                    drawn = text;
+                    reply
+                })
+                .await;
+            present.reply(guarded, || drawn)
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,

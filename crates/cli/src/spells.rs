@@ -9,13 +9,14 @@ use cantrip::Cantrip;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{AnyCrystal, Compatible, ModelName, NameFault};
+use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault};
 use cantrip::loom::{AnyLoom, Memory};
 use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
 use crate::keys;
+use crate::models;
 use crate::person::Person;
 use crate::worker;
 
@@ -147,10 +148,10 @@ fn endpoint(name: &ModelName) -> Result<AnyCrystal, Refusal> {
         ModelName::Local { model, url } => {
             let crystal = Compatible::new(model, url, None)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
-            Ok(AnyCrystal::new(crystal))
+            Ok(AnyCrystal::new(crystal.described_by(&*models::known()?)))
         }
         ModelName::Hosted { provider, model } => {
-            let access = keys::access(*provider)?;
+            let access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };
             provider
                 .model(model, &access)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())

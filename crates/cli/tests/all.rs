@@ -10,6 +10,7 @@ mod examples;
 mod faults;
 mod fork;
 mod loom;
+mod models;
 mod providers;
 mod runs;
 mod stores;

@@ -20,7 +20,7 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Request, Sink};
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
 
 use reading::Reading;
 
@@ -39,11 +39,25 @@ impl Compatible {
         let address = below(url, &["chat", "completions"])?;
         Ok(Self(Endpoint::new(name, model, address)?.keyed("authorization", "Bearer ", key)?))
     }
+
+    /// The same, of which these profiles know better than the table that comes with the program.
+    #[must_use]
+    pub fn described_by(self, profiles: &Profiles) -> Self {
+        Self(self.0.described_by(profiles))
+    }
 }
 
 impl Crystal for Compatible {
     fn name(&self) -> &str {
         &self.0.name
+    }
+
+    fn profile(&self) -> Profile {
+        self.0.profile
+    }
+
+    fn price(&self) -> Price {
+        self.0.price
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {

@@ -14,7 +14,7 @@ use cantrip_loom::{Finish, Spawn, Usage, Utterance};
 use cantrip_stream::{ItemCancelled, ItemDelta, ItemDone, ItemError, ItemId, ItemStart, Payload};
 use futures_util::future::BoxFuture;
 
-use crate::{Failure, Profile, Request};
+use crate::{Failure, Price, Profile, Profiles, Request};
 
 /// Anything that answers a list of messages: a provider's model, a script, a recorded thread, a person's program.
 ///
@@ -43,6 +43,11 @@ pub trait Crystal: Send + Sync {
     /// What a request to it may count on. It does not change while the crystal lives.
     fn profile(&self) -> Profile {
         Profile::of(self.name())
+    }
+
+    /// What its answers cost. It does not change while the crystal lives.
+    fn price(&self) -> Price {
+        Profiles::builtin().price(self.name())
     }
 
     /// A child that will ask this crystal came to be. Told for all children of a call, in the order of their places in
@@ -162,6 +167,7 @@ trait Erased: Send + Sync {
     fn name(&self) -> &str;
     fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>>;
     fn profile(&self) -> Profile;
+    fn price(&self) -> Price;
     fn spawned(&self, entity: EntityId, by: Spawn);
     fn ended(&self, entity: EntityId);
     fn is_tape(&self) -> bool;
@@ -177,6 +183,9 @@ impl<C: Crystal> Erased for C {
     }
     fn profile(&self) -> Profile {
         Crystal::profile(self)
+    }
+    fn price(&self) -> Price {
+        Crystal::price(self)
     }
     fn spawned(&self, entity: EntityId, by: Spawn) {
         Crystal::spawned(self, entity, by);
@@ -201,6 +210,9 @@ impl Crystal for AnyCrystal {
     }
     fn profile(&self) -> Profile {
         self.0.profile()
+    }
+    fn price(&self) -> Price {
+        self.0.price()
     }
     fn spawned(&self, entity: EntityId, by: Spawn) {
         self.0.spawned(entity, by);

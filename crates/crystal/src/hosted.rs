@@ -1,10 +1,12 @@
 //! The providers whose addresses are known: which wire each speaks, and what it needs to be reached.
 
+use std::sync::Arc;
+
 use cantrip_canon::Secret;
 use url::Url;
 
 use crate::http::EndpointFault;
-use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Provider, Responses};
+use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Profiles, Provider, Responses};
 
 /// How to reach a provider, beyond its name.
 #[derive(Debug, Clone, Default)]
@@ -12,6 +14,8 @@ pub struct Access {
     pub key: Option<Secret<String>>,
     /// Where it is reached instead of at home: a gateway, another port, a test.
     pub base: Option<Url>,
+    /// Who knows its models better than the table that comes with the program.
+    pub profiles: Option<Arc<Profiles>>,
 }
 
 impl Provider {
@@ -52,12 +56,13 @@ impl Provider {
         let home = || Url::parse(self.home()).expect("an address of ours");
         let base = access.base.clone().unwrap_or_else(home);
         let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.as_str()));
+        let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
         Ok(match self {
-            Self::Anthropic => AnyCrystal::new(Anthropic::new(model, &base, key)?),
-            Self::OpenAi => AnyCrystal::new(Responses::new(model, &base, key)?),
-            Self::Gemini => AnyCrystal::new(Gemini::new(model, &base, key)?),
-            Self::OpenRouter => AnyCrystal::new(Compatible::named(name, model, &base, key)?),
-            Self::Ollama => AnyCrystal::new(Compatible::named(name, model, &local(base), key)?),
+            Self::Anthropic => AnyCrystal::new(Anthropic::new(model, &base, key)?.described_by(known)),
+            Self::OpenAi => AnyCrystal::new(Responses::new(model, &base, key)?.described_by(known)),
+            Self::Gemini => AnyCrystal::new(Gemini::new(model, &base, key)?.described_by(known)),
+            Self::OpenRouter => AnyCrystal::new(Compatible::named(name, model, &base, key)?.described_by(known)),
+            Self::Ollama => AnyCrystal::new(Compatible::named(name, model, &local(base), key)?.described_by(known)),
         })
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
-use crate::{Answer, Cause, Charge, Failure};
+use crate::{Answer, Cause, Charge, Failure, Price, Profile, Profiles};
 
 use frames::Frames;
 
@@ -38,6 +38,9 @@ pub(crate) struct Endpoint {
     pub(crate) name: String,
     /// What its provider calls it.
     pub(crate) model: String,
+    /// What is known of it.
+    pub(crate) profile: Profile,
+    pub(crate) price: Price,
     address: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
     client: reqwest::Client,
@@ -53,7 +56,15 @@ impl Endpoint {
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .build()
             .map_err(EndpointFault::Client)?;
-        Ok(Self { name, model: model.to_owned(), address, headers: Vec::new(), client })
+        let known = Profiles::builtin();
+        let (profile, price) = (known.profile(&name), known.price(&name));
+        Ok(Self { name, model: model.to_owned(), profile, price, address, headers: Vec::new(), client })
+    }
+
+    /// The same, of which these profiles know better.
+    pub(crate) fn described_by(mut self, profiles: &Profiles) -> Self {
+        (self.profile, self.price) = (profiles.profile(&self.name), profiles.price(&self.name));
+        self
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: &'static str) -> Self {

@@ -29,6 +29,8 @@ cantrip_canon::limits! {
     SCRIPT_DEPTH_MAX: usize = 64, "levels";
     /// Values of a script, those that an alias repeats counted each time.
     SCRIPT_NODES_MAX: usize = 1 << 20, "values";
+    /// A table of models and prices.
+    PROFILES_BYTES_MAX: usize = 1 << 20, "bytes";
     /// Requests that a scripted crystal remembers; the oldest is forgotten.
     INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
     /// How long a provider may take to be connected to.

@@ -1,15 +1,13 @@
 //! What is known of a model before it is asked?
 //!
 //! How long a list it takes, how much it may answer, whether it can be offered tools, how its tokens are estimated. All
-//! of it is data: rows of `profiles.json`, each for the crystals whose names it matches, the more specific ones over the
-//! less specific. A model that nobody has described is the most ordinary one, and its window is unknown. Asking the
-//! provider was turned down: most do not say, and a cast must not begin with a request that nobody recorded.
-
-use std::sync::OnceLock;
+//! of it comes from rows of a table ([`Profiles`]), each for the crystals whose names it matches, the more specific ones
+//! over the less specific. A model that nobody has described is the most ordinary one, and its window is unknown.
 
 use serde::Deserialize;
 
 use crate::limits::{OUTPUT_SHARE_OF_WINDOW, OUTPUT_TOKENS_DEFAULT};
+use crate::{Price, Profiles};
 
 /// What a request to a model may count on.
 ///
@@ -34,6 +32,8 @@ pub struct Profile {
     pub samples: bool,
     /// It can be asked to show what it thinks.
     pub thinks: bool,
+    /// It can be shown images.
+    pub images: bool,
     /// It says programs and nothing else, so it needs a circle that runs code.
     pub programs: bool,
     pub bytes_per_token: f64,
@@ -57,32 +57,40 @@ pub struct ProfileRow {
     pub forces_calls: Option<bool>,
     pub samples: Option<bool>,
     pub thinks: Option<bool>,
+    pub images: Option<bool>,
     pub programs: Option<bool>,
     pub bytes_per_token: Option<f64>,
     pub message_tokens: Option<f64>,
     pub image_tokens: Option<f64>,
+    pub price: Option<Price>,
+    /// It is taken where nobody names a model of its provider.
+    pub default: Option<bool>,
 }
 
 impl ProfileRow {
-    /// How much of a name it fixes; none if it speaks of other crystals.
-    fn fits(&self, name: &str) -> Option<usize> {
+    /// How much of a name it fixes; none if it speaks of other crystals. A name fixes all of itself, and almost all of
+    /// its dated snapshots.
+    pub(crate) fn fits(&self, name: &str) -> Option<usize> {
         match self.crystal.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning).then_some(beginning.len()),
-            None => (name == self.crystal).then_some(usize::MAX),
+            None => match name.strip_prefix(&*self.crystal)? {
+                "" => Some(usize::MAX),
+                behind => is_date(behind.strip_prefix('-')?).then_some(usize::MAX - 1),
+            },
         }
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    version: u32,
-    rows: Vec<ProfileRow>,
-}
-
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| serde_json::from_str(include_str!("profiles.json")).expect("our own table, read by a test"))
+/// `20250929` or `2025-09-29`
+fn is_date(text: &str) -> bool {
+    let like = |form: &str| {
+        text.len() == form.len()
+            && text.bytes().zip(form.bytes()).all(|(byte, form)| match form {
+                b'-' => byte == b'-',
+                _ => byte.is_ascii_digit(),
+            })
+    };
+    like("00000000") || like("0000-00-00")
 }
 
 impl Profile {
@@ -94,23 +102,16 @@ impl Profile {
         forces_calls: false,
         samples: true,
         thinks: false,
+        images: false,
         programs: false,
         bytes_per_token: 3.3,
         message_tokens: 4.0,
         image_tokens: 1_600.0,
     };
 
-    /// What the table says about a crystal of this name.
+    /// What the table that comes with the program says about a crystal of this name.
     pub fn of(name: &str) -> Self {
-        let mut rows: Vec<(usize, &ProfileRow)> =
-            table().rows.iter().filter_map(|row| Some((row.fits(name)?, row))).collect();
-        rows.sort_by_key(|(fixed, _)| *fixed);
-        rows.into_iter().fold(Self::PLAIN, |profile, (_, row)| profile.with(row))
-    }
-
-    /// Which edition of the table this is. It grows with every change of a row.
-    pub fn table_version() -> u32 {
-        table().version
+        Profiles::builtin().profile(name)
     }
 
     /// The same, but for what `row` says.
@@ -123,11 +124,24 @@ impl Profile {
             forces_calls: row.forces_calls.unwrap_or(self.forces_calls),
             samples: row.samples.unwrap_or(self.samples),
             thinks: row.thinks.unwrap_or(self.thinks),
+            images: row.images.unwrap_or(self.images),
             programs: row.programs.unwrap_or(self.programs),
             bytes_per_token: row.bytes_per_token.unwrap_or(self.bytes_per_token),
             message_tokens: row.message_tokens.unwrap_or(self.message_tokens),
             image_tokens: row.image_tokens.unwrap_or(self.image_tokens),
         }
+    }
+
+    /// What it can be asked, in words for people.
+    pub fn features(&self) -> Vec<&'static str> {
+        let all = [
+            (self.tools, "tools"),
+            (self.forces_calls, "forced calls"),
+            (self.samples, "sampling"),
+            (self.thinks, "thinking"),
+            (self.images, "images"),
+        ];
+        all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
     }
 
     /// Tokens of one answer: as many as the call asks for, but no more than the model gives, and of a small window no

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::assembler::{Assembler, Ending};
 use crate::scripted::{ScriptFault, fenced, file_text};
-use crate::{Answer, Cause, Charge, Crystal, Failure, Profile, Program, Request, Sink};
+use crate::{Answer, Cause, Charge, Crystal, Failure, Price, Profile, Program, Request, Sink};
 
 /// Says one program, once in a cast, as the circle takes programs.
 #[derive(Debug, Clone)]
@@ -39,6 +39,11 @@ impl Crystal for Programmed {
 
     fn profile(&self) -> Profile {
         Profile { programs: true, ..Profile::of(&self.name) }
+    }
+
+    /// Whatever it is called: it runs here.
+    fn price(&self) -> Price {
+        Price::Free
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {

@@ -7,7 +7,7 @@ use cantrip_loom::{Thread, Turn, Usage, Utterance};
 use serde_json::Value;
 
 use crate::assembler::{Assembler, Ending};
-use crate::{Answer, Cause, Charge, Crystal, Failure, Request, Sink};
+use crate::{Answer, Cause, Charge, Crystal, Failure, Price, Request, Sink};
 
 /// Answers with the utterances of a thread, one after the other, one delta per recorded part. When none is left the
 /// request is rejected.
@@ -46,6 +46,11 @@ fn usage(turn: &Turn) -> Usage {
 impl Crystal for Replaying {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whatever it is called: it runs here.
+    fn price(&self) -> Price {
+        Price::Free
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {

@@ -1,12 +1,139 @@
 //! What is known of models: the table, and who knows better.
 
-use cantrip_crystal::{AnyCrystal, Crystal, Profile, ProfileRow, Programmed, Script, Scripted};
+use cantrip_crystal::{
+    AnyCrystal, Crystal, Price, Profile, ProfileRow, Profiles, ProfilesFault, Programmed, Provider, Rates, Script,
+    Scripted,
+};
+use cantrip_loom::Usage;
 
 #[test]
-fn the_table_is_read_and_has_an_edition() {
-    assert!(Profile::table_version() >= 1);
+fn the_table_is_read_and_has_an_edition_a_day_and_one_default_for_each_provider() {
+    let table = Profiles::builtin();
+    assert!(table.version() >= 2 && table.as_of().len() == 10);
+    for provider in Provider::ALL {
+        let default = table.default_of(provider).unwrap_or_else(|| panic!("{} has none", provider.as_str()));
+        assert!(default.starts_with(&format!("{}/", provider.as_str())), "{default}");
+        assert_eq!(table.models().iter().filter(|model| model.provider == provider && model.default).count(), 1);
+    }
     // The first row says what everyone is given who is not named.
     assert_eq!(Profile::of("local/nobody@http://localhost/v1"), Profile::default());
+}
+
+#[test]
+fn every_listed_model_of_a_provider_has_a_window_and_a_price_and_no_price_is_guessed_from_a_beginning() {
+    let models = Profiles::builtin().models();
+    assert!(models.len() > 20);
+    for model in &models {
+        assert!(model.profile.window.is_some_and(|window| window >= 8_000), "{}", model.crystal);
+        assert_ne!(model.price, Price::Unknown, "{}", model.crystal);
+        // Whatever comes behind a name is another model, unless it is a date.
+        let other = format!("{}-other", model.crystal);
+        match model.provider {
+            Provider::Ollama => assert_eq!(Profiles::builtin().price(&other), Price::Free),
+            Provider::Anthropic | Provider::OpenAi | Provider::Gemini | Provider::OpenRouter => {
+                let named = models.iter().any(|model| model.crystal == other);
+                assert!(named || Profiles::builtin().price(&other) == Price::Unknown, "{other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dated_snapshot_is_its_model_and_what_runs_here_is_free() {
+    let table = Profiles::builtin();
+    let (named, dated) = ("anthropic/claude-sonnet-4-5", "anthropic/claude-sonnet-4-5-20250929");
+    assert_eq!((table.price(named), table.profile(named)), (table.price(dated), table.profile(dated)));
+    assert_eq!(table.price("openai/gpt-5-2025-08-07"), table.price("openai/gpt-5"));
+    assert_eq!(table.price("openai/gpt-5-20250"), Price::Unknown);
+    for free in ["ollama/anything", "local/m@http://localhost:1/v1", "scripted/x", "program/x.js", "human"] {
+        assert_eq!(table.price(free), Price::Free, "{free}");
+    }
+    assert_eq!(table.price("openrouter/nobody/knows"), Price::Unknown);
+}
+
+#[test]
+fn what_is_laid_over_wins_in_the_fields_it_has_also_with_a_shorter_name() {
+    let mine = "version = 9\n[[model]]\ncrystal = 'anthropic/*'\nwindow = 9_000\n\
+                [[model]]\ncrystal = 'anthropic/mine'\ndefault = true\n\
+                price = { input = '1 EUR', output = '2 EUR', cached = '0.5 EUR' }\n";
+    let table = Profiles::builtin().clone().overlay(mine).unwrap();
+    assert_eq!(table.version(), 9);
+    assert_eq!(table.as_of(), Profiles::builtin().as_of(), "what it does not say stays");
+    let known = table.profile("anthropic/claude-sonnet-4-5");
+    assert_eq!((known.window, known.output_tokens_max), (Some(9_000), Some(64_000)));
+    assert_eq!(table.price("anthropic/claude-sonnet-4-5"), Profiles::builtin().price("anthropic/claude-sonnet-4-5"));
+    assert_eq!(table.default_of(Provider::Anthropic), Some("anthropic/mine"));
+    assert_eq!(table.models().iter().filter(|model| model.provider == Provider::Anthropic && model.default).count(), 1);
+    assert_eq!(table.default_of(Provider::OpenAi), Profiles::builtin().default_of(Provider::OpenAi));
+    let taken = table.overlay("[[model]]\ncrystal = 'anthropic/mine'\nprice = 'unknown'\n").unwrap();
+    assert_eq!(taken.price("anthropic/mine"), Price::Unknown);
+}
+
+#[test]
+fn a_table_that_makes_no_sense_says_what_and_where() {
+    let fault = |text: &str| Profiles::load(text).unwrap_err();
+    assert!(matches!(fault("version = 1\n[[model]\n"), ProfilesFault::Unparsable { line: 2, .. }));
+    let unknown_key = fault("[[model]]\ncrystal = 'a/b'\nwindows = 1\n");
+    assert!(
+        matches!(&unknown_key, ProfilesFault::Unparsable { line: 3, rule } if rule.contains("windows")),
+        "{unknown_key}"
+    );
+    for (price, said) in [
+        ("{ input = '1 USD', output = '2 EUR' }", "EUR"),
+        ("{ input = '-1 USD', output = '2 USD' }", "-1 USD"),
+        ("{ input = '1 USD' }", ""),
+        ("'cheap'", "cheap"),
+        ("3.5", ""),
+    ] {
+        let text = fault(&format!("[[model]]\ncrystal = 'a/b'\nprice = {price}\n")).to_string();
+        assert!(text.contains(said), "{price}: {text}");
+    }
+    let rule = |rows: &str| match fault(rows) {
+        ProfilesFault::Row { rule, .. } => rule,
+        other @ (ProfilesFault::Unparsable { .. } | ProfilesFault::TooLarge { .. }) => panic!("{other}"),
+    };
+    assert_eq!(rule("[[model]]\nwindow = 1\n"), "a row needs the crystal it speaks of");
+    assert_eq!(rule("[[model]]\ncrystal = 'x'\n[[model]]\ncrystal = 'x'\n"), "two rows speak of it");
+    let two = "[[model]]\ncrystal = 'gemini/a'\ndefault = true\n[[model]]\ncrystal = 'gemini/b'\ndefault = true\n";
+    assert_eq!(rule(two), "its provider has another default");
+    assert!(rule("[[model]]\ncrystal = 'gemini/*'\ndefault = true\n").contains("default"));
+    assert!(rule("[[model]]\ncrystal = 'x'\nbytes_per_token = 0.0\n").contains("above 0"));
+    assert!(rule("[[model]]\ncrystal = 'x'\nwindow = 0\n").contains("at least 1"));
+    let long = format!("# {}", "x".repeat(2 << 20));
+    assert!(matches!(fault(&long), ProfilesFault::TooLarge { .. }));
+}
+
+#[test]
+fn a_request_costs_what_its_rates_say_rounded_up_once() {
+    let money = |text: &str| text.parse().unwrap();
+    let rates = Rates::new(money("3 USD"), money("15 USD")).unwrap();
+    let rates = rates.cached(money("0.30 USD")).unwrap().cache_write(money("3.75 USD")).unwrap();
+    let long = Rates::new(money("6 USD"), money("22.50 USD")).unwrap();
+    let price = Price::Listed(rates.long(200_000, &long).unwrap());
+    let usage = |prompt, cached, written, completion| Usage {
+        prompt_tokens: prompt,
+        cached_tokens: cached,
+        cache_write_tokens: written,
+        completion_tokens: completion,
+        // Among the tokens of the answer already.
+        reasoning_tokens: Some(completion / 2),
+    };
+    let cost = |usage: Usage| price.cost(&usage).unwrap().micros();
+    // 1000 fresh at 3, 8000 from the cache at 0.30, 1000 into it at 3.75, 100 out at 15.
+    assert_eq!(cost(usage(10_000, 8_000, Some(1_000), 100)), 3_000 + 2_400 + 3_750 + 1_500);
+    assert_eq!(cost(usage(0, 0, None, 0)), 0);
+    assert_eq!(cost(usage(1, 1, None, 0)), 1, "three tenths of a micro are one");
+    assert_eq!(cost(usage(200_000, 0, None, 0)), 600_000);
+    assert_eq!(cost(usage(200_001, 0, None, 1)), 1_200_006 + 23, "the whole request is long");
+    // A provider that counts more from its cache than it was sent does not make the rest negative.
+    assert_eq!(cost(usage(10, 1_000, Some(1_000), 0)), 3);
+    assert_eq!(price.worst(1_000, 10).unwrap().micros(), 3_750 + 150, "all of it may have to be cached first");
+    assert_eq!(price.affords(money("0.01 USD"), 1_000), Some((10_000 - 3_750) * 1_000_000 / 15_000_000));
+    assert_eq!(price.affords(money("0.001 USD"), 1_000), None);
+    assert_eq!(Price::Free.cost(&usage(9, 0, None, 9)).unwrap().micros(), 0);
+    assert_eq!(Price::Unknown.cost(&usage(9, 0, None, 9)), None);
+    let vast = usage(u64::MAX, 0, None, u64::MAX);
+    assert_eq!(price.cost(&vast), None, "no amount of money is that large");
 }
 
 #[test]
