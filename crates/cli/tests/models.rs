@@ -45,7 +45,8 @@ fn models_tell_windows_prices_defaults_and_which_have_a_key() {
     for provider in ["anthropic", "openai", "gemini", "openrouter", "ollama"] {
         assert_eq!(all.iter().filter(|row| row["provider"] == provider && row["default"] == true).count(), 1);
     }
-    let shown = stdout(&listed(&folder, &["claude"], &[]));
+    let output = listed(&folder, &["claude"], &[]);
+    let shown = stdout(&output);
     assert!(shown.contains("anthropic/claude-sonnet-4-5") && !shown.contains("openai/gpt-5"), "{shown}");
     assert!(shown.contains("no key: set ANTHROPIC_API_KEY"), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("* anthropic/")), "{shown}");
