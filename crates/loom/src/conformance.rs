@@ -17,7 +17,7 @@ mod weaver;
 
 use crate::{Journal, Loom};
 
-pub use weaver::{Episode, Weaver, at, closed, sample_cantrip, settled, started, utterance};
+pub use weaver::{Episode, Weaver, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
 /// A store under test, fresh and empty.
 pub trait Subject: Sized + Send + Sync {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
-use cantrip_spend::{Decision, Operation, ReservationId};
+use cantrip_spend::{Decision, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX};
@@ -363,5 +363,5 @@ pub enum Conflict {
     /// The run's newest record is not the one that copies were to follow.
     Behind { run: RunId, newest: Seq },
     /// A money operation does not fit what the ledger holds.
-    Money { reservation: ReservationId, fault: cantrip_spend::Fault },
+    Money { what: String, fault: cantrip_spend::Fault },
 }

@@ -1,9 +1,12 @@
-//! What may be asked of a ledger? Six operations, as data that a step carries.
+//! What may be asked of a ledger? Operations, as data that a step carries.
 
-use cantrip_canon::{Hash, Money, RunId, Timestamp};
+use cantrip_canon::{ApprovalId, DecisionId, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{AuthorizationRef, CallKey, ProviderKey, ReservationId};
+use crate::{
+    ApprovalDecision, ApprovalRequest, AuthorizationRef, CallKey, Guards, Phase, Principal, ProviderKey, ReservationId,
+    Subject, Terms, Trifecta,
+};
 
 /// What repeating the call could do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,11 +18,23 @@ pub enum RetryClass {
     DedupeReconcileRequired,
 }
 
-/// The worst case of one attempt of one call, to be held before it is made.
+impl RetryClass {
+    /// As the ledger writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SafeRetry => "safe_retry",
+            Self::DedupeReconcileRequired => "dedupe_reconcile_required",
+        }
+    }
+}
+
+/// The worst case of one attempt of one call, as it is held before the call is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reserve {
+pub struct Hold {
     pub authorization: AuthorizationRef,
     pub run: RunId,
+    /// The run at the root of its tree: the holds of one tree wait for each other.
+    pub root_run: RunId,
     pub call: CallKey,
     /// From 1.
     pub attempt: u32,
@@ -27,14 +42,16 @@ pub struct Reserve {
     pub retry_class: RetryClass,
     /// The scope whose cap this counts against, and whose ancestors' caps too.
     pub scope: String,
-    /// What policy is asked about, as its canonical text's hash; the text is a record of the same step.
-    pub subject: Option<Hash>,
+    /// The decision that allows it, which is made in the transaction that reserves.
+    pub decision: DecisionId,
+    /// The approval it counts against.
+    pub approval: Option<ApprovalId>,
     pub at: Timestamp,
     /// After this, and only if the run's lease is not live, recovery may look at it.
     pub expires_at: Timestamp,
 }
 
-impl Reserve {
+impl Hold {
     pub fn id(&self) -> ReservationId {
         ReservationId::of(self.authorization, self.run, &self.call, self.attempt)
     }
@@ -42,6 +59,29 @@ impl Reserve {
     pub fn provider_key(&self) -> ProviderKey {
         ProviderKey::of(self.authorization, self.run, &self.call, self.attempt)
     }
+
+    /// The UTC day it counts on, however late it settles.
+    pub fn day(&self) -> String {
+        self.at.day()
+    }
+}
+
+/// What policy is asked in the transaction that reserves; the counters are read there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub policy_id: String,
+    pub phase: Phase,
+    pub subject: Subject,
+    pub principal: Principal,
+    pub guards: Guards,
+    pub trifecta: Trifecta,
+}
+
+/// A hold that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserve {
+    pub hold: Hold,
+    pub question: Question,
 }
 
 /// Why nobody can say whether money was spent.
@@ -52,6 +92,18 @@ pub enum Unknown {
     StreamCut,
     Crashed,
     MissingProviderCorrelationId,
+}
+
+impl Unknown {
+    /// As the ledger writes it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::StreamCut => "stream_cut",
+            Self::Crashed => "crashed",
+            Self::MissingProviderCorrelationId => "missing_provider_correlation_id",
+        }
+    }
 }
 
 /// What a person, or a rule set by one, found out about an unknown outcome.
@@ -69,50 +121,159 @@ pub struct Reconciliation {
     pub by: String,
     pub reason: String,
     pub at: Timestamp,
+    /// Nobody found it out: a rule settled it at its full amount.
+    #[serde(default)]
+    pub estimated: bool,
+}
+
+/// What is to become of a reservation that is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Move {
+    /// Books the actual in full and releases the rest; more than was reserved is told as overage.
+    Commit {
+        actual: Money,
+        provider_correlation_id: Option<String>,
+    },
+    /// Only where it is known that nothing was charged.
+    Release,
+    MarkReconcileRequired {
+        why: Unknown,
+    },
+    Reconcile(Reconciliation),
+    /// Takes an open hold over into the epoch of the lease that the step is made under.
+    Adopt,
+}
+
+impl Move {
+    /// As the ledger writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Commit { .. } => "commit",
+            Self::Release => "release",
+            Self::MarkReconcileRequired { .. } => "mark_reconcile_required",
+            Self::Reconcile(_) => "reconcile",
+            Self::Adopt => "adopt",
+        }
+    }
+}
+
+/// A cap on what a subtree spends: of a `max_cost`, ward or option.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetCap {
+    pub authorization: AuthorizationRef,
+    pub scope: String,
+    /// The nearest scope above it that has a cap.
+    pub parent: Option<String>,
+    pub limit: Money,
+}
+
+/// A new authorization.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authorize {
+    pub authorization: AuthorizationRef,
+    pub terms: Terms,
+    pub actor: String,
+    pub reason: String,
+    pub at: Timestamp,
+}
+
+/// Other terms for an authorization: one more revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revise {
+    pub authorization: AuthorizationRef,
+    /// The revision they are made from; another one in between is a conflict.
+    pub expected_revision: u64,
+    pub terms: Terms,
+    pub actor: String,
+    pub reason: String,
+    pub at: Timestamp,
+}
+
+/// The end of an authorization: from `at` on nothing is reserved under it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoke {
+    pub authorization: AuthorizationRef,
+    pub actor: String,
+    pub reason: String,
+    pub at: Timestamp,
 }
 
 /// One money operation of a step. A store applies it in the step's transaction or refuses the step; it never drops it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    Reserve(Reserve),
-    /// Books the actual in full and releases the rest; more than was reserved is told as overage.
-    Commit {
-        reservation: ReservationId,
-        actual: Money,
-        provider_correlation_id: Option<String>,
-        at: Timestamp,
-    },
-    /// Only where it is known that nothing was charged.
-    Release {
-        reservation: ReservationId,
-        at: Timestamp,
-    },
-    MarkReconcileRequired {
-        reservation: ReservationId,
-        why: Unknown,
-        at: Timestamp,
-    },
-    Reconcile {
-        reservation: ReservationId,
-        reconciliation: Reconciliation,
-    },
-    /// Takes an open hold over into the epoch of the lease that the step is made under.
-    Adopt {
-        reservation: ReservationId,
-    },
+    Reserve(Box<Reserve>),
+    Move { reservation: ReservationId, to: Move, at: Timestamp },
+    SetCap(SetCap),
+    AskApproval(ApprovalRequest),
+    DecideApproval(ApprovalDecision),
+    Authorize(Box<Authorize>),
+    Revise(Box<Revise>),
+    Revoke(Revoke),
 }
 
 impl Operation {
-    /// The row it is about.
-    pub fn reservation(&self) -> ReservationId {
+    pub fn commit(reservation: ReservationId, actual: Money, correlation: Option<String>, at: Timestamp) -> Self {
+        Self::Move { reservation, to: Move::Commit { actual, provider_correlation_id: correlation }, at }
+    }
+
+    pub fn release(reservation: ReservationId, at: Timestamp) -> Self {
+        Self::Move { reservation, to: Move::Release, at }
+    }
+
+    pub fn unknown(reservation: ReservationId, why: Unknown, at: Timestamp) -> Self {
+        Self::Move { reservation, to: Move::MarkReconcileRequired { why }, at }
+    }
+
+    pub fn reconcile(reservation: ReservationId, found: Reconciliation) -> Self {
+        let at = found.at;
+        Self::Move { reservation, to: Move::Reconcile(found), at }
+    }
+
+    pub fn adopt(reservation: ReservationId, at: Timestamp) -> Self {
+        Self::Move { reservation, to: Move::Adopt, at }
+    }
+
+    /// What it is about, as it is named.
+    pub fn about(&self) -> String {
         match self {
-            Self::Reserve(reserve) => reserve.id(),
-            Self::Commit { reservation, .. }
-            | Self::Release { reservation, .. }
-            | Self::MarkReconcileRequired { reservation, .. }
-            | Self::Reconcile { reservation, .. }
-            | Self::Adopt { reservation } => reservation.clone(),
+            Self::Reserve(asked) => asked.hold.id().to_string(),
+            Self::Move { reservation, .. } => reservation.to_string(),
+            Self::SetCap(cap) => cap.scope.clone(),
+            Self::AskApproval(asked) => asked.approval.to_string(),
+            Self::DecideApproval(decided) => decided.approval.to_string(),
+            Self::Authorize(issued) => issued.authorization.to_string(),
+            Self::Revise(revised) => revised.authorization.to_string(),
+            Self::Revoke(revoked) => revoked.authorization.to_string(),
+        }
+    }
+
+    /// Whether it belongs outside every run.
+    pub fn is_of_authorization(&self) -> bool {
+        match self {
+            Self::Authorize(_) | Self::Revise(_) | Self::Revoke(_) => true,
+            Self::Reserve(_) | Self::Move { .. } | Self::SetCap(_) | Self::AskApproval(_) | Self::DecideApproval(_) => {
+                false
+            }
+        }
+    }
+
+    /// Whether someone without the run's lease may ask for it: what a person finds out or decides, and what recovery
+    /// marks.
+    pub fn is_beside(&self) -> bool {
+        match self {
+            Self::DecideApproval(_) => true,
+            Self::Move { to, .. } => match to {
+                Move::Reconcile(_) | Move::MarkReconcileRequired { .. } => true,
+                Move::Commit { .. } | Move::Release | Move::Adopt => false,
+            },
+            Self::Reserve(_)
+            | Self::SetCap(_)
+            | Self::AskApproval(_)
+            | Self::Authorize(_)
+            | Self::Revise(_)
+            | Self::Revoke(_) => false,
         }
     }
 }

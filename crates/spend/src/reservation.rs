@@ -6,7 +6,7 @@
 use cantrip_canon::{Money, MoneyFault, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Reconciliation, ReservationId, Reserve, Unknown, Verdict};
+use crate::{Hold, Reconciliation, ReservationId, Unknown, Verdict};
 
 /// A state a reservation can be in.
 pub trait State: sealed::Sealed {
@@ -28,6 +28,8 @@ pub struct Reserved {
 /// The call is over and nobody knows what it cost; the hold stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileRequired {
+    /// The lease under which it was last held.
+    pub epoch: u64,
     pub why: Unknown,
     pub marked_at: Timestamp,
 }
@@ -35,6 +37,8 @@ pub struct ReconcileRequired {
 /// Paid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
+    /// The lease under which it was last held.
+    pub epoch: u64,
     pub actual: Money,
     /// By how much the actual passed the amount.
     pub overage: Money,
@@ -47,6 +51,8 @@ pub struct Committed {
 /// Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
+    /// The lease under which it was last held.
+    pub epoch: u64,
     pub at: Timestamp,
     pub reconciled: Option<Reconciliation>,
 }
@@ -81,7 +87,7 @@ states!(
 #[must_use = "commit it, release it, or say that the outcome is unknown"]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation<S> {
-    terms: Reserve,
+    terms: Hold,
     state: S,
 }
 
@@ -91,12 +97,17 @@ impl<S: State> Reservation<S> {
     }
 
     /// What was asked for. Amount, currency and retry class are those of this row: a repeat cannot change them.
-    pub fn terms(&self) -> &Reserve {
+    pub fn terms(&self) -> &Hold {
         &self.terms
     }
 
     pub fn state(&self) -> &S {
         &self.state
+    }
+
+    /// A row as a store read it back.
+    pub fn stored(terms: Hold, state: S) -> Self {
+        Self { terms, state }
     }
 
     fn into_state<T>(self, state: T) -> Reservation<T> {
@@ -105,19 +116,20 @@ impl<S: State> Reservation<S> {
 
     fn committed(
         self,
+        epoch: u64,
         actual: Money,
         provider_correlation_id: Option<String>,
         at: Timestamp,
         reconciled: Option<Reconciliation>,
     ) -> Result<Reservation<Committed>, MoneyFault> {
         let overage = Money::new(actual.beyond(self.terms.amount)?.max(0), actual.currency())?;
-        Ok(self.into_state(Committed { actual, overage, provider_correlation_id, at, reconciled }))
+        Ok(self.into_state(Committed { epoch, actual, overage, provider_correlation_id, at, reconciled }))
     }
 }
 
 impl Reservation<Reserved> {
     /// The hold that an allowed reserve makes.
-    pub fn fresh(terms: Reserve, epoch: u64) -> Self {
+    pub fn fresh(terms: Hold, epoch: u64) -> Self {
         Self { terms, state: Reserved { epoch } }
     }
 
@@ -129,16 +141,19 @@ impl Reservation<Reserved> {
         provider_correlation_id: Option<String>,
         at: Timestamp,
     ) -> Result<Reservation<Committed>, MoneyFault> {
-        self.committed(actual, provider_correlation_id, at, None)
+        let epoch = self.state.epoch;
+        self.committed(epoch, actual, provider_correlation_id, at, None)
     }
 
     /// Only with the knowledge that nothing was charged.
     pub fn release(self, at: Timestamp) -> Reservation<Released> {
-        self.into_state(Released { at, reconciled: None })
+        let epoch = self.state.epoch;
+        self.into_state(Released { epoch, at, reconciled: None })
     }
 
     pub fn unknown(self, why: Unknown, marked_at: Timestamp) -> Reservation<ReconcileRequired> {
-        self.into_state(ReconcileRequired { why, marked_at })
+        let epoch = self.state.epoch;
+        self.into_state(ReconcileRequired { epoch, why, marked_at })
     }
 
     /// The same hold under the lease of a new owner.
@@ -156,10 +171,12 @@ pub(crate) enum Reconciled {
 
 impl Reservation<ReconcileRequired> {
     pub(crate) fn reconcile(self, found: Reconciliation) -> Result<Reconciled, MoneyFault> {
-        let at = found.at;
+        let (epoch, at) = (self.state.epoch, found.at);
         match found.verdict {
-            Verdict::Commit(actual) => self.committed(actual, None, at, Some(found)).map(Reconciled::Committed),
-            Verdict::Release => Ok(Reconciled::Released(self.into_state(Released { at, reconciled: Some(found) }))),
+            Verdict::Commit(actual) => self.committed(epoch, actual, None, at, Some(found)).map(Reconciled::Committed),
+            Verdict::Release => {
+                Ok(Reconciled::Released(self.into_state(Released { epoch, at, reconciled: Some(found) })))
+            }
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Order, wholeness, idempotency, bodies.
 
 use cantrip_canon::{RunId, bytes_hash};
-use cantrip_spend::{AuthorizationRef, Operation, Reserve, RetryClass};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
-use super::{Subject, Weaver, at, utterance};
+use super::{Subject, Weaver, utterance};
 use crate::{
     Actor, Answer, Body, Closing, Conflict, Draft, Epoch, Error, Event, Held, Journal, Loom, Origin, Page, Place,
     Record, Reward, RunState, Seq, Step, TruncationReason,
@@ -163,21 +162,8 @@ pub(super) async fn money_is_never_dropped<S: Subject>(subject: S) {
     let mut weaver = Weaver::new(store);
     let episode = weaver.cast("count").await;
     let turn = weaver.id();
-    let reserve = Reserve {
-        authorization: AuthorizationRef::Local,
-        run: episode.run,
-        call: crate::CallId::request(turn).key(),
-        attempt: 1,
-        amount: "0.02 USD".parse().expect("an amount"),
-        retry_class: RetryClass::SafeRetry,
-        scope: episode.entity.to_string(),
-        subject: None,
-        at: at(1),
-        expires_at: at(60_000),
-    };
-    let step = Step::holds(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(odd(1)))
-        .money(Operation::Reserve(reserve));
+    let reserve = super::reserve(&mut weaver, &episode, turn, 1, 20_000);
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd(1))).money(reserve);
     let answer = store.append(step).await;
     assert!(matches!(answer, Err(Error::NoLedger { .. })), "{answer:?}");
     assert_eq!(all(store, episode.run).await.len(), 3);

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, IdSource, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{CastId, EntityId, IdSource, LoomId, Money, RunId, Timestamp, TurnId};
 use cantrip_reply::codes;
+use cantrip_spend::{
+    AuthorizationRef, Guards, Hold, Operation, Phase, Principal, Question, Reserve, RetryClass, Subject, Trifecta,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -304,4 +307,45 @@ pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSe
 /// A turn is closed.
 pub fn closed(turn_id: TurnId, closing: Closing) -> TurnClosed {
     TurnClosed { turn_id, closing, duration_ms: 12, outputs: None, snapshot: None }
+}
+
+/// The worst case of an attempt at the request of a turn, held under `auth_local`.
+pub fn reserve<J: Journal>(
+    weaver: &mut Weaver<'_, J>,
+    episode: &Episode,
+    turn: TurnId,
+    attempt: u32,
+    micros: i64,
+) -> Operation {
+    let now = weaver.now();
+    let run = episode.run;
+    let hold = Hold {
+        authorization: AuthorizationRef::Local,
+        run,
+        root_run: run,
+        call: CallId::request(turn).key(),
+        attempt,
+        amount: Money::new(micros, cantrip_canon::Currency::USD).expect("a small amount"),
+        retry_class: RetryClass::SafeRetry,
+        scope: episode.entity.to_string(),
+        decision: weaver.id(),
+        approval: None,
+        at: now,
+        expires_at: now.after(Duration::from_secs(60)),
+    };
+    let question = Question {
+        policy_id: "loop.v1".to_owned(),
+        phase: Phase::Spend,
+        subject: Subject::model_call("scripted", "scripted/count"),
+        principal: Principal {
+            owner: cantrip_spend::Owner::local(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(episode.entity.to_string()),
+            autopilot_id: None,
+        },
+        guards: Guards::default(),
+        trifecta: Trifecta::default(),
+    };
+    Operation::Reserve(Box::new(Reserve { hold, question }))
 }

@@ -1,0 +1,213 @@
+//! Does the ledger add up? Each counter is what its reservations say, and what its entries say.
+//!
+//! Reservations come one by one, each with its entries, so that a ledger of any length can be gone through; what is
+//! remembered is one sum per counter.
+
+use std::collections::BTreeMap;
+
+use cantrip_canon::ApprovalId;
+use serde::Serialize;
+
+use crate::limits::DIFFERENCES_MAX;
+use crate::{Approval, Authorization, AuthorizationRef, Booked, Cap, Counters, Entry, Row, Terms};
+
+/// A number that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The authorization it belongs to.
+    pub authorization: String,
+    /// Which counter, of what.
+    pub what: String,
+    /// As it is stored.
+    pub stored: i64,
+    /// As it is reckoned from the rows.
+    pub reckoned: i64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    pub authorizations: u64,
+    pub reservations: u64,
+    pub entries: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Findings {
+    pub fn adds_up(&self) -> bool {
+        self.count == 0
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    rows: Counters,
+    entries: Counters,
+    overage: i64,
+}
+
+impl Sums {
+    fn add(&mut self, row: &Row, entries: Counters) {
+        self.rows.spent += row.spent();
+        self.rows.reserved += row.held();
+        self.entries.spent += entries.spent;
+        self.entries.reserved += entries.reserved;
+        self.overage += row.overage();
+    }
+}
+
+/// A ledger as it is gone through: first every cap, then every reservation with its entries, then the counters.
+#[derive(Debug, Default)]
+pub struct Audit {
+    parents: BTreeMap<(AuthorizationRef, String), Option<String>>,
+    authorizations: BTreeMap<AuthorizationRef, Sums>,
+    days: BTreeMap<(AuthorizationRef, String), Sums>,
+    caps: BTreeMap<(AuthorizationRef, String), Sums>,
+    approvals: BTreeMap<ApprovalId, Sums>,
+    findings: Findings,
+}
+
+impl Audit {
+    /// Says that there is a cap, before the reservations under it come.
+    pub fn cap(&mut self, cap: &Cap) {
+        let key = (cap.terms.authorization, cap.terms.scope.clone());
+        self.parents.insert(key, cap.terms.parent.clone());
+    }
+
+    /// A reservation with all its entries, in order.
+    pub fn reservation(&mut self, booked: &Booked, entries: &[Entry]) {
+        let (row, hold) = (&booked.row, booked.row.terms());
+        let (id, authorization) = (hold.id().to_string(), hold.authorization);
+        self.findings.reservations += 1;
+        self.findings.entries += entries.len() as u64;
+        let mut sums = Counters::default();
+        for (place, entry) in (1_u64..).zip(entries) {
+            sums.spent += entry.d_spent;
+            sums.reserved += entry.d_reserved;
+            self.same(authorization, || format!("number of an entry of {id}"), entry.n, place);
+        }
+        self.equal(authorization, || format!("spent by {id}"), row.spent(), sums.spent);
+        self.equal(authorization, || format!("held by {id}"), row.held(), sums.reserved);
+        let state = entries.last().map(|entry| entry.state_after.as_str());
+        if state != Some(row.state_name()) {
+            let what =
+                format!("state of {id}, {}, which its entries leave {}", row.state_name(), state.unwrap_or("out"));
+            self.differs(authorization, what, 1, 0);
+        }
+        if let Row::Committed(paid) = row {
+            let (amount, actual) = (hold.amount.micros(), paid.state().actual.micros());
+            let released = (amount - actual).max(0);
+            self.equal(authorization, || format!("overage of {id}"), row.overage(), actual + released - amount);
+        }
+        self.authorizations.entry(authorization).or_default().add(row, sums);
+        self.days.entry((authorization, hold.day())).or_default().add(row, sums);
+        if let Some(approval) = hold.approval {
+            self.approvals.entry(approval).or_default().add(row, sums);
+        }
+        let mut scope = Some(hold.scope.clone());
+        let mut steps = 0;
+        while let Some(key) = scope.take().map(|scope| (authorization, scope)) {
+            let Some(parent) = self.parents.get(&key) else { break };
+            if steps > crate::limits::CAPS_DEPTH_MAX {
+                break;
+            }
+            steps += 1;
+            scope.clone_from(parent);
+            self.caps.entry(key).or_default().add(row, sums);
+        }
+    }
+
+    /// An authorization's counters, with every revision of its terms.
+    pub fn authorization<'a>(&mut self, row: &Authorization, terms: impl IntoIterator<Item = &'a Terms>) {
+        self.findings.authorizations += 1;
+        let sums = self.authorizations.remove(&row.id).unwrap_or_default();
+        self.counters(row.id, "the total", row.totals, sums);
+        // What it may have reached is what the most generous of its terms allowed.
+        let limits: Option<Vec<i64>> = terms.into_iter().map(|terms| terms.max_total).collect();
+        self.within(row.id, "the total", row.totals, limits.and_then(|limits| limits.into_iter().max()), sums);
+    }
+
+    /// The counters of a day, with every revision of its authorization's terms.
+    pub fn day<'a>(
+        &mut self,
+        id: AuthorizationRef,
+        day: &str,
+        counters: Counters,
+        terms: impl IntoIterator<Item = &'a Terms>,
+    ) {
+        let sums = self.days.remove(&(id, day.to_owned())).unwrap_or_default();
+        self.counters(id, day, counters, sums);
+        let limits: Option<Vec<i64>> = terms.into_iter().map(|terms| terms.max_per_day).collect();
+        self.within(id, day, counters, limits.and_then(|limits| limits.into_iter().max()), sums);
+    }
+
+    /// The counters of a cap.
+    pub fn cap_counters(&mut self, cap: &Cap) {
+        let id = cap.terms.authorization;
+        let sums = self.caps.remove(&(id, cap.terms.scope.clone())).unwrap_or_default();
+        let what = format!("the cap of {}", cap.terms.scope);
+        self.counters(id, &what, cap.counters, sums);
+        self.within(id, &what, cap.counters, Some(cap.terms.limit.micros()), sums);
+    }
+
+    /// The counters of an approval.
+    pub fn approval(&mut self, approval: &Approval) {
+        let id = approval.request.authorization;
+        let sums = self.approvals.remove(&approval.request.approval).unwrap_or_default();
+        let what = approval.request.approval.to_string();
+        self.counters(id, &what, approval.counters, sums);
+    }
+
+    /// What was found. Rows that no counter was shown for are a difference too.
+    pub fn finish(mut self) -> Findings {
+        let authorizations = std::mem::take(&mut self.authorizations);
+        for (id, sums) in authorizations {
+            self.counters(id, "a total that is not there", Counters::default(), sums);
+        }
+        for ((id, day), sums) in std::mem::take(&mut self.days) {
+            self.counters(id, &format!("{day}, which is not there,"), Counters::default(), sums);
+        }
+        for ((id, scope), sums) in std::mem::take(&mut self.caps) {
+            self.counters(id, &format!("the cap of {scope}, which is not there,"), Counters::default(), sums);
+        }
+        self.findings
+    }
+
+    fn counters(&mut self, id: AuthorizationRef, what: &str, stored: Counters, sums: Sums) {
+        for (from, reckoned) in [("reservations", sums.rows), ("entries", sums.entries)] {
+            self.equal(id, || format!("spent of {what} by its {from}"), stored.spent, reckoned.spent);
+            self.equal(id, || format!("reserved of {what} by its {from}"), stored.reserved, reckoned.reserved);
+        }
+    }
+
+    /// No total is above its limit but by a recorded overage.
+    fn within(&mut self, id: AuthorizationRef, what: &str, stored: Counters, limit: Option<i64>, sums: Sums) {
+        let Some(limit) = limit else { return };
+        let (used, most) = (stored.spent + stored.reserved, limit.saturating_add(sums.overage));
+        if used > most {
+            self.differs(id, format!("{what}, which is above its limit"), used, most);
+        }
+    }
+
+    fn same(&mut self, id: AuthorizationRef, what: impl FnOnce() -> String, stored: u64, reckoned: u64) {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.equal(id, what, number(stored), number(reckoned));
+    }
+
+    fn equal(&mut self, id: AuthorizationRef, what: impl FnOnce() -> String, stored: i64, reckoned: i64) {
+        if stored != reckoned {
+            self.differs(id, what(), stored, reckoned);
+        }
+    }
+
+    fn differs(&mut self, id: AuthorizationRef, what: String, stored: i64, reckoned: i64) {
+        self.findings.count += 1;
+        if self.findings.differences.len() < DIFFERENCES_MAX {
+            let authorization = id.to_string();
+            self.findings.differences.push(Difference { authorization, what, stored, reckoned });
+        }
+    }
+}

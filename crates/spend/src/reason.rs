@@ -1,0 +1,137 @@
+//! Why was it decided so? One table of codes that only grows: a code and its number never change their meaning.
+
+use crate::{ReasonCode, Ruling};
+
+/// The taxonomy that every decision names.
+pub const REASON_CODES_VERSION: &str = "runtime-policy-reasons.v1";
+
+/// One line of the taxonomy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    pub code: &'static str,
+    pub number: u16,
+    /// The decision it stands with. None: a gate's reason for failing, which the evaluator never gives.
+    pub ruling: Option<Ruling>,
+    /// 0 for the first 25; a later addition has a later number.
+    pub since: u16,
+}
+
+macro_rules! reasons {
+    ($($since:literal { $($name:ident = $code:literal, $number:literal, $ruling:expr;)+ })+) => {
+        $($(pub(crate) const $name: Reason =
+            Reason { code: $code, number: $number, ruling: $ruling, since: $since };)+)+
+
+        /// Every reason, in the order in which they were added.
+        pub const REASONS: &[Reason] = &[$($($name),+),+];
+    };
+}
+
+const ALLOWED: Option<Ruling> = Some(Ruling::Allowed);
+const DENIED: Option<Ruling> = Some(Ruling::Denied);
+const ASKED: Option<Ruling> = Some(Ruling::NeedsApproval);
+
+reasons! {
+    0 {
+        DEFAULT = "policy_allowed.default", 1, ALLOWED;
+        EXPLICIT_DENY = "policy_denied.explicit_deny", 100, DENIED;
+        AUTHORIZATION_MISSING = "policy_denied.authorization_missing", 101, DENIED;
+        INVALID_AUTHORIZATION_MODE = "policy_denied.invalid_authorization_mode", 102, DENIED;
+        BUDGET_EXHAUSTED = "policy_denied.budget_exhausted", 103, DENIED;
+        CONSENT_REQUIRED = "policy_denied.consent_required", 104, DENIED;
+        SUPPRESSED_RECIPIENT = "policy_denied.suppressed_recipient", 105, DENIED;
+        AUTHORIZATION_EXPIRED = "policy_denied.authorization_expired", 106, DENIED;
+        AUTHORIZATION_REVOKED = "policy_denied.authorization_revoked", 107, DENIED;
+        NO_PROGRESS = "loop_detected.no_progress", 200, DENIED;
+        PRIVATE_ADDRESS = "ssrf_block.private_address", 300, DENIED;
+        METADATA_ENDPOINT = "ssrf_block.metadata_endpoint", 301, DENIED;
+        HOST_NOT_ALLOWED = "ssrf_block.host_not_allowed", 302, DENIED;
+        INVALID_URL = "ssrf_block.invalid_url", 303, DENIED;
+        DNS_RESOLUTION_FAILED = "ssrf_block.dns_resolution_failed", 304, DENIED;
+        DNS_PIN_MISMATCH = "ssrf_block.dns_pin_mismatch", 305, DENIED;
+        REDIRECT_LIMIT_EXCEEDED = "ssrf_block.redirect_limit_exceeded", 306, DENIED;
+        REDIRECT_MISSING_LOCATION = "ssrf_block.redirect_missing_location", 307, DENIED;
+        REDIRECT_INVALID_LOCATION = "ssrf_block.redirect_invalid_location", 308, DENIED;
+        INVALID_SCHEMA = "manifest_validation.invalid_schema", 400, DENIED;
+        COMMS_PROVIDER_ERROR = "comms_failed.provider_error", 500, None;
+        COMMS_PROVIDER_CIRCUIT_OPEN = "comms_failed.provider_circuit_open", 501, None;
+        COMMS_FALLBACK_EXHAUSTED = "comms_failed.fallback_exhausted", 502, None;
+        CODING_PROVIDER_ERROR = "coding_failed.provider_error", 503, None;
+        CODING_PROVIDER_CIRCUIT_OPEN = "coding_failed.provider_circuit_open", 504, None;
+    }
+    1 {
+        APPROVAL_REFUSED = "policy_denied.approval_refused", 108, DENIED;
+        APPROVAL_EXPIRED = "policy_denied.approval_expired", 109, DENIED;
+        PER_CALL_LIMIT = "policy_denied.per_call_limit", 110, DENIED;
+        PER_DAY_LIMIT = "policy_denied.per_day_limit", 111, DENIED;
+        RUN_LIMIT = "policy_denied.run_limit", 112, DENIED;
+        CURRENCY_MISMATCH = "policy_denied.currency_mismatch", 113, DENIED;
+        UNKNOWN_PRICE = "policy_denied.unknown_price", 114, DENIED;
+        TOOL_NOT_ALLOWED = "policy_denied.tool_not_allowed", 115, DENIED;
+        MODEL_NOT_ALLOWED = "policy_denied.model_not_allowed", 116, DENIED;
+        PROVIDER_NOT_ALLOWED = "policy_denied.provider_not_allowed", 117, DENIED;
+        SCOPE_MISMATCH = "policy_denied.scope_mismatch", 119, DENIED;
+        RECONCILE_REQUIRED = "policy_denied.reconcile_required", 120, DENIED;
+        TRIFECTA = "policy_denied.trifecta", 121, DENIED;
+        APPROVAL_REQUIRED_INTERACTIVE = "approval_required.interactive", 150, ASKED;
+        APPROVAL_REQUIRED_OVER_THRESHOLD = "approval_required.over_threshold", 151, ASKED;
+        APPROVAL_REQUIRED_WARD = "approval_required.ward", 152, ASKED;
+    }
+}
+
+impl Reason {
+    /// The reason with this code, if this version knows it.
+    pub fn of(code: &str) -> Option<&'static Self> {
+        REASONS.iter().find(|reason| reason.code == code)
+    }
+
+    pub fn code(&self) -> ReasonCode {
+        ReasonCode::new(self.code)
+    }
+
+    /// The part before the full stop.
+    fn family(&self) -> &'static str {
+        self.code.split('.').next().unwrap_or_default()
+    }
+
+    /// The code given, if it is one of this one's family; else this one.
+    pub(crate) fn or_of_family(&'static self, given: &str) -> &'static Self {
+        Self::of(given).filter(|found| found.family() == self.family()).unwrap_or(self)
+    }
+}
+
+/// Whether a denial is for want of room, which another's settling could make.
+pub(crate) fn is_room(code: &ReasonCode) -> bool {
+    [RUN_LIMIT, PER_DAY_LIMIT, BUDGET_EXHAUSTED].iter().any(|reason| reason.code == code.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::Family;
+
+    #[test]
+    fn codes_and_numbers_are_unique_and_every_family_is_known() {
+        let codes: BTreeSet<&str> = REASONS.iter().map(|reason| reason.code).collect();
+        let numbers: BTreeSet<u16> = REASONS.iter().map(|reason| reason.number).collect();
+        assert_eq!((codes.len(), numbers.len()), (REASONS.len(), REASONS.len()));
+        assert!(REASONS.iter().all(|reason| reason.code().family() != Family::Unknown));
+        assert_eq!(REASONS.iter().filter(|reason| reason.since == 0).count(), 25);
+    }
+
+    #[test]
+    fn a_family_says_which_way_its_codes_decide() {
+        for reason in REASONS {
+            let expected = match reason.code().family() {
+                Family::PolicyAllowed => Some(Ruling::Allowed),
+                Family::ApprovalRequired => Some(Ruling::NeedsApproval),
+                Family::CommsFailed | Family::CodingFailed | Family::Unknown => None,
+                Family::PolicyDenied | Family::LoopDetected | Family::SsrfBlock | Family::ManifestValidation => {
+                    Some(Ruling::Denied)
+                }
+            };
+            assert_eq!(reason.ruling, expected, "{}", reason.code);
+        }
+    }
+}
