@@ -10,6 +10,7 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::{Ask, Service};
 use serde_json::Value;
 
+use crate::choice;
 use crate::dry_run;
 use crate::given;
 use crate::origin;
@@ -73,7 +74,7 @@ impl Cast {
             let mut shown = String::new();
             let guarded = guard
                 .call(Call::surface("cast"), |rb| async {
-                    match self.resolved() {
+                    match self.resolved().await {
                         Ok((spell, cantrip)) => {
                             shown = dry_run::draw(&spell, &cantrip);
                             let told = dry_run::data(&spell, &cantrip);
@@ -85,7 +86,7 @@ impl Cast {
                 .await;
             return present.reply(guarded, || shown);
         }
-        match self.prepare() {
+        match self.prepare().await {
             Ok(prepared) => self.cast(guard, present, prepared).await,
             Err(refusal) => {
                 let guarded = guard.call(Call::surface("cast"), |rb| async { rb.refuse(refusal) }).await;
@@ -95,23 +96,22 @@ impl Cast {
     }
 
     /// The spell as it would be cast, with its files opened; nothing is kept.
-    fn resolved(&self) -> Result<(Spell, Cantrip), Refusal> {
+    async fn resolved(&self) -> Result<(Spell, Cantrip), Refusal> {
         let source = match self.words.as_slice() {
             [named, ..] if spells::find(named).is_ok() => Source::File(spells::find(named)?),
             [named, _, ..] => Source::File(spells::find(named)?),
-            [_] | [] => Source::BuiltIn(PathBuf::from(".")),
+            [_] | [] => self.built_in().await?,
         };
         let spell = source.read(self.crystal.as_deref())?;
         let cantrip = spells::build_nowhere(&spell)?;
         Ok((spell, cantrip))
     }
 
-    fn prepare(&self) -> Result<Prepared, Refusal> {
-        let (source, intent) = self.spell()?;
+    async fn prepare(&self) -> Result<Prepared, Refusal> {
+        let (source, intent) = self.spell().await?;
         let spell = source.read(self.crystal.as_deref())?;
         spells::build_nowhere(&spell)?;
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let store = store::open(self.store.as_deref(), &here)?;
+        let store = store::open(self.store.as_deref(), &current_folder()?)?;
         let cantrip = spells::build(&spell, &store.loom)?;
         let from_input = intent == "-";
         let intent = if from_input { given::standard_input()? } else { intent };
@@ -125,13 +125,23 @@ impl Cast {
     }
 
     /// The spell that was named, or the built-in one, and the intent.
-    fn spell(&self) -> Result<(Source, String), Refusal> {
+    async fn spell(&self) -> Result<(Source, String), Refusal> {
         match self.words.as_slice() {
             [named, intent] => Ok((Source::File(spells::find(named)?), intent.clone())),
             [word] if spells::find(word).is_ok() => Err(codes::contract_invalid("intent is required").into()),
-            [intent] => Ok((Source::BuiltIn(PathBuf::from(".")), intent.clone())),
+            [intent] => Ok((self.built_in().await?, intent.clone())),
             [] | [_, _, _, ..] => Err(codes::contract_invalid("intent is required").into()),
         }
+    }
+
+    /// The built-in spell, with the crystal that was named, or else the one that can be found.
+    async fn built_in(&self) -> Result<Source, Refusal> {
+        let here = current_folder()?;
+        let crystal = match &self.crystal {
+            Some(named) => spells::crystal_named(named)?,
+            None => choice::crystal(&here).await?,
+        };
+        Ok(Source::built_in(&here, crystal))
     }
 
     async fn cast(&self, guard: &Guard, present: Present, prepared: Prepared) -> ExitCode {
@@ -146,6 +156,10 @@ impl Cast {
         let reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
         ExitCode::from(finish(&viewer, present, shows, &store, reply))
     }
+}
+
+fn current_folder() -> Result<PathBuf, Refusal> {
+    std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
 }
 
 /// Answers, says how it ended and what can be done with it, and gives the exit status.

@@ -7,18 +7,19 @@ use cantrip::canon::Secret;
 use cantrip::crystal::{Access, Provider};
 use cantrip_reply::{Refusal, codes};
 
+use crate::config;
+
 /// A longer one is no file of keys.
 const DOTENV_BYTES_MAX: u64 = 1 << 20;
 
 /// What is needed to reach a provider, or which variable is to be set.
 pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
-    let variables = provider.key_variables();
-    let key = variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables));
+    let (variables, key) = (provider.key_variables(), key(provider));
     if key.is_none() && !variables.is_empty() {
         return Err(codes::credentials_missing(provider.as_str(), variables.join(" or ")).into());
     }
     let base = match set(provider.base_variable()) {
-        None => None,
+        None => config::here()?.base(provider).cloned(),
         Some(text) => Some(
             address(&text)
                 .map_err(|rule| Refusal::from(codes::config_invalid(provider.base_variable(), text.as_str(), rule)))?,
@@ -27,12 +28,22 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
     Ok(Access { key: key.map(Secret::new), base, profiles: None })
 }
 
+/// Whether there is a key for a provider.
+pub(crate) fn has(provider: Provider) -> bool {
+    key(provider).is_some()
+}
+
+fn key(provider: Provider) -> Option<String> {
+    let variables = provider.key_variables();
+    variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables))
+}
+
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 /// An address, of which people also write the host and the port alone.
-fn address(text: &str) -> Result<url::Url, String> {
+pub(crate) fn address(text: &str) -> Result<url::Url, String> {
     let written = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let address: url::Url = written.parse().map_err(|fault: url::ParseError| fault.to_string())?;
     if !address.username().is_empty() || address.password().is_some() {

@@ -4,7 +4,10 @@
 //! envelope (`--json`) and the exit status all come from that one value.
 
 mod cast;
+mod choice;
 mod codes;
+mod completions;
+mod config;
 mod conformance;
 mod demo;
 mod doctor;
@@ -22,6 +25,7 @@ mod person;
 mod present;
 mod process;
 mod run;
+mod schema;
 mod spells;
 mod store;
 mod stream;
@@ -37,7 +41,7 @@ use cantrip::circle::python::Counting;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
 use cantrip_reply::{Call, Guard};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
 
@@ -72,7 +76,9 @@ enum Command {
     Limits(limits::Limits),
     Loom(loom::LoomCommand),
     Run(run::RunCommand),
+    Schema(schema::Schema),
     Conformance(conformance::Conformance),
+    Completions(completions::Completions),
     Worker(worker::Worker),
 }
 
@@ -127,6 +133,15 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,
+        Command::Schema(schema) => {
+            let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;
+            present.reply(guarded, || schema.draw())
+        }
+        Command::Completions(completions) => {
+            let script = completions.script(&mut Cantrip::command());
+            let guarded = guard.call(Call::surface("completions"), |rb| async { completions.reply(rb, &script) }).await;
+            present.reply(guarded, || script.clone())
+        }
         Command::Worker(worker) => worker.run(),
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;

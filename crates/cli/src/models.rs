@@ -11,6 +11,7 @@ use cantrip::crystal::{Known, Price, Profiles, Provider};
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
 
+use crate::config;
 use crate::keys;
 use crate::present::{BOLD, DIM, harmless};
 
@@ -54,8 +55,7 @@ fn file() -> Option<PathBuf> {
     if let Some(named) = set(VARIABLE) {
         return Some(named);
     }
-    let own = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(own.join("cantrip/models.toml")).filter(|path| path.is_file())
+    Some(config::own_folder()?.join("models.toml")).filter(|path| path.is_file())
 }
 
 /// Whether a model of this provider can be asked from here.

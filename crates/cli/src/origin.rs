@@ -44,7 +44,9 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     };
     let noted = match source {
         Source::File(path) => json!({"spell": absolute(path)}),
-        Source::BuiltIn(folder) => json!({"built_in": "default", "folder": absolute(folder)}),
+        Source::BuiltIn { folder, crystal } => {
+            json!({"built_in": "default", "folder": absolute(folder), "crystal": crystal.to_string()})
+        }
     };
     let place = place(beside, cantrip.id());
     if let Err(error) = written(&place, &noted) {
@@ -72,7 +74,8 @@ fn noted(store: &Store, cantrip: CantripId) -> Option<Source> {
     if let Some(path) = noted.get("spell").and_then(Value::as_str) {
         return Some(Source::File(PathBuf::from(path)));
     }
-    noted.get("folder").and_then(Value::as_str).map(|folder| Source::BuiltIn(PathBuf::from(folder)))
+    let text = |key: &str| noted.get(key).and_then(Value::as_str);
+    Some(Source::BuiltIn { folder: PathBuf::from(text("folder")?), crystal: text("crystal")?.parse().ok()? })
 }
 
 /// The cantrip of an entity, or the nearest to it that can be found: `same` says which. That of a child is carved out of
@@ -147,7 +150,7 @@ fn candidates(
     let noted = [entity, ancestor].into_iter().filter_map(|view| noted(store, view.entity.cantrip_id));
     let noted = noted.filter(|source| match source {
         Source::File(path) => path.is_file(),
-        Source::BuiltIn(folder) => folder.is_dir(),
+        Source::BuiltIn { folder, .. } => folder.is_dir(),
     });
     let mut all: Vec<Source> = Vec::new();
     for source in noted.chain(alike) {

@@ -76,6 +76,12 @@ fn refusal(envelope: &Envelope) -> String {
         let key = told("key").filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
         text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
     }
+    let choices: Vec<_> = envelope.data().get("choices").and_then(Value::as_array).into_iter().flatten().collect();
+    let told = |choice: &Value, key: &str| harmless(choice.get(key).and_then(Value::as_str).unwrap_or_default());
+    let columns = choices.iter().map(|choice| told(choice, "do").chars().count()).max().unwrap_or_default();
+    for choice in choices {
+        text.push_str(&format!("  {:<columns$}  {DIM}{}{DIM:#}\n", told(choice, "do"), told(choice, "gives")));
+    }
     if let Some(Value::String(hint)) = envelope.data().get("hint") {
         text.push_str(&format!("{BOLD}hint:{BOLD:#} {hint}\n"));
     }

@@ -1,7 +1,6 @@
 //! Which spell is meant, and what does it need to be cast here?
 
 use std::collections::BTreeSet;
-use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +13,9 @@ use cantrip::loom::{AnyLoom, Memory};
 use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
+use url::Url;
 
+use crate::config;
 use crate::keys;
 use crate::models;
 use crate::person::Person;
@@ -24,8 +25,11 @@ use crate::worker;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     File(PathBuf),
-    /// The built-in one, over this folder.
-    BuiltIn(PathBuf),
+    /// The built-in one, over this folder and with this crystal.
+    BuiltIn {
+        folder: PathBuf,
+        crystal: ModelName,
+    },
 }
 
 impl Source {
@@ -33,36 +37,39 @@ impl Source {
     pub(crate) fn read(&self, crystal: Option<&str>) -> Result<Spell, Refusal> {
         match self {
             Self::File(path) => {
-                let mut spell = Spell::open(path)?;
-                if let Some(named) = crystal {
-                    spell.crystal = crystal_named(named)?;
+                let spell = Spell::open(path)?;
+                match crystal {
+                    Some(named) => Ok(spell.cast_with(crystal_named(named)?)),
+                    None => Ok(spell),
                 }
-                Ok(spell)
             }
-            Self::BuiltIn(folder) => match crystal {
-                Some(crystal) => Ok(default_spell(folder, &crystal_named(crystal)?.to_string())?),
-                None => Err(uncrystalled()),
-            },
+            Self::BuiltIn { folder, crystal: settled } => {
+                let crystal = match crystal {
+                    Some(named) => crystal_named(named)?,
+                    None => settled.clone(),
+                };
+                Ok(default_spell(folder, &crystal.to_string())?)
+            }
         }
+    }
+
+    /// The built-in spell over the project this folder lies in.
+    pub(crate) fn built_in(here: &Path, crystal: ModelName) -> Self {
+        let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
+        Self::BuiltIn { folder: root.to_owned(), crystal }
     }
 
     /// As a person names it.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
-            Self::BuiltIn(_) => "the built-in spell".to_owned(),
+            Self::BuiltIn { .. } => "the built-in spell".to_owned(),
         }
     }
 }
 
 pub(crate) fn crystal_named(name: &str) -> Result<ModelName, Refusal> {
     name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
-}
-
-fn uncrystalled() -> Refusal {
-    codes::config_invalid("cast", "crystal", "name one with --crystal, or cast a spell that does")
-        .data(json!({"hint": "cantrip new hello && cantrip cast hello.toml 'say hello'"}))
-        .into()
 }
 
 /// A spell by its file, or by its name in `./spells`, then among the user's own.
@@ -85,9 +92,8 @@ pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
 
 /// Where spells are looked for by name.
 fn folders() -> Vec<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let own = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    [Some(PathBuf::from("spells")), own.map(|own| own.join("cantrip/spells"))].into_iter().flatten().collect()
+    let own = config::own_folder().map(|own| own.join("spells"));
+    [Some(PathBuf::from("spells")), own].into_iter().flatten().collect()
 }
 
 /// Every spell that can be found from here without being named.
@@ -143,7 +149,7 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
 }
 
 /// Crystals that are neither scripts nor programs.
-fn endpoint(name: &ModelName) -> Result<AnyCrystal, Refusal> {
+fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Local { model, url } => {
             let crystal = Compatible::new(model, url, None)
@@ -151,7 +157,10 @@ fn endpoint(name: &ModelName) -> Result<AnyCrystal, Refusal> {
             Ok(AnyCrystal::new(crystal.described_by(&*models::known()?)))
         }
         ModelName::Hosted { provider, model } => {
-            let access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };
+            let mut access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };
+            if let Some(base) = base {
+                access.base = Some(base.clone());
+            }
             provider
                 .model(model, &access)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())

@@ -1,6 +1,6 @@
 //! Which loom do casts go to?
 //!
-//! The one that was named; else `loom.db` in the nearest `.cantrip` upwards, else in one at the root of the repository,
+//! The one that was named; else the one that the configuration settles; else `loom.db` in the nearest `.cantrip` upwards, else in one at the root of the repository,
 //! else in the user's own data folder. A folder that is made is kept out of version control.
 
 use std::env;
@@ -12,6 +12,7 @@ use cantrip::store_refusal;
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
+use crate::config::Config;
 use crate::present::quoted;
 
 /// A loom that was opened, and how a person names it.
@@ -102,6 +103,11 @@ fn in_memory() -> Store {
 
 /// Where the store is that is meant.
 pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<Place, Refusal> {
+    let settled = match url {
+        Some(_) => None,
+        None => Config::load(here)?.store,
+    };
+    let url = url.or(settled.as_deref());
     let invalid = |rule: &str| Refusal::from(codes::config_invalid("--store", url.unwrap_or_default(), rule));
     match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
         None => {

@@ -1,7 +1,7 @@
 //! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented; or
 //! the upserts themselves, one a line.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -9,13 +9,14 @@ use std::time::Instant;
 use cantrip::canon::{EntityId, RunId};
 use cantrip::events::{Channel, Watcher};
 use cantrip::loom::{Ending, Outcome};
-use cantrip::spell::Spell;
+use cantrip::spell::{GateKind, Spell};
 use cantrip::stream::codes::STREAM_CLOSED;
 use cantrip::stream::{
     Emission, Item, ItemId, Options, Origin, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId, Upsert, Usage,
 };
 use cantrip::{Cancel, CastReply, Runtime, Upserts};
 use cantrip_reply::{Guard, ReplyType};
+use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
 use crate::interrupt::heeding;
@@ -107,7 +108,8 @@ impl Viewer {
     pub(crate) fn begin(&self, spell: &Spell, store: &Store) {
         if self.shows.is_drawn() {
             let Spell { name, crystal, medium, .. } = spell;
-            say(&format!("{DIM}{name} · {crystal} · {medium} · {}{DIM:#}", store.name));
+            let (root, budget) = (root(spell), budget(spell));
+            say(&format!("{DIM}{name} · {crystal} · {medium}{root}{budget} · {}{DIM:#}", store.name));
         }
     }
 
@@ -223,6 +225,34 @@ fn how(reply: &CastReply) -> String {
         outcome.turns,
         tokens(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
     )
+}
+
+/// The folder that the spell's gates work in, where it is one.
+fn root(spell: &Spell) -> String {
+    let roots: BTreeSet<&str> = spell
+        .gates
+        .iter()
+        .filter_map(|gate| match &gate.kind {
+            GateKind::Files { root, .. } => root.as_deref(),
+            GateKind::Plain | GateKind::Delegation { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => None,
+        })
+        .collect();
+    match roots.iter().collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        [root] => {
+            let folder = spell.folder.join(root);
+            format!(" · in {}", folder.canonicalize().unwrap_or(folder).display())
+        }
+        [_, _, ..] => format!(" · in {} folders", roots.len()),
+    }
+}
+
+/// What the spell may spend, where it says.
+fn budget(spell: &Spell) -> String {
+    match spell.wards.get("max_cost") {
+        Some(Value::String(money)) => format!(" · at most {money}"),
+        Some(_) | None => String::new(),
+    }
 }
 
 /// Nothing is said about crystals that do not count.

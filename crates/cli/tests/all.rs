@@ -8,6 +8,7 @@ mod commands;
 mod conformance;
 mod examples;
 mod faults;
+mod first_hour;
 mod fork;
 mod loom;
 mod models;

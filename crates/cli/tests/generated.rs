@@ -6,7 +6,11 @@ use std::process::Command;
 use std::{env, fs};
 
 /// Each page, and the arguments that print it.
-const PAGES: &[(&str, &[&str])] = &[("codes.md", &["codes", "--markdown"]), ("models.md", &["models", "--markdown"])];
+const PAGES: &[(&str, &[&str])] = &[
+    ("codes.md", &["codes", "--markdown"]),
+    ("config.md", &["schema", "config", "--markdown"]),
+    ("models.md", &["models", "--markdown"]),
+];
 
 #[test]
 fn every_generated_page_is_what_the_code_prints() {

@@ -12,16 +12,16 @@ use cantrip_reply::testing::assert_envelope;
 use serde_json::{Value, json};
 use support::{Folder, stdout};
 
-const KEY: &str = "sk-planted-0123456789abcdef0123456789";
+pub(crate) const KEY: &str = "sk-planted-0123456789abcdef0123456789";
 
 /// A provider on loopback: answers each request with the next body, as the status says, and keeps what it was asked.
-struct Provider {
-    address: String,
+pub(crate) struct Provider {
+    pub(crate) address: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Provider {
-    fn serving(answers: Vec<(u16, Vec<String>)>) -> Self {
+    pub(crate) fn serving(answers: Vec<(u16, Vec<String>)>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -59,13 +59,18 @@ impl Provider {
         Self { address, asked }
     }
 
-    fn asked(&self) -> Vec<String> {
+    /// One that answers a single question with this, as a plain body.
+    pub(crate) fn telling(body: String) -> Self {
+        Self::serving(vec![(207, vec![body])])
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("not poisoned").clone()
     }
 }
 
 /// A program that calls a gate, and then one that ends the cast, as each family would say them.
-fn programs(family: &str) -> Vec<(u16, Vec<String>)> {
+pub(crate) fn programs(family: &str) -> Vec<(u16, Vec<String>)> {
     ["console.log(read('notes.txt'))", "done('seen')"].map(|code| (200, said(family, code))).to_vec()
 }
 
@@ -110,7 +115,7 @@ fn said(family: &str, code: &str) -> Vec<String> {
 }
 
 /// Each family: its name, the variable of its key, the variable of its address, what comes behind that.
-const FAMILIES: [(&str, Option<&str>, &str, &str); 5] = [
+pub(crate) const FAMILIES: [(&str, Option<&str>, &str, &str); 5] = [
     ("anthropic", Some("ANTHROPIC_API_KEY"), "ANTHROPIC_BASE_URL", ""),
     ("openai", Some("OPENAI_API_KEY"), "OPENAI_BASE_URL", "/v1"),
     ("gemini", Some("GEMINI_API_KEY"), "GEMINI_BASE_URL", "/v1beta"),

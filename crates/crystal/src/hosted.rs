@@ -41,7 +41,7 @@ impl Provider {
         }
     }
 
-    const fn home(self) -> &'static str {
+    pub(crate) const fn home(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
             Self::OpenAi => "https://api.openai.com/v1",

@@ -226,7 +226,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// A body as text, if it is no longer than it may be.
-async fn bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
+pub(crate) async fn bounded(mut response: reqwest::Response, limit: usize) -> Result<String, Cause> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
         body.extend_from_slice(&chunk);

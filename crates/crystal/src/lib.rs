@@ -25,6 +25,8 @@ pub mod limits;
 mod list;
 mod name;
 #[cfg(feature = "http")]
+mod nearby;
+#[cfg(feature = "http")]
 mod order;
 mod price;
 mod profile;
@@ -53,6 +55,8 @@ pub use hosted::Access;
 pub use http::EndpointFault;
 pub use list::{List, Messages};
 pub use name::{ModelName, NameFault, Provider};
+#[cfg(feature = "http")]
+pub use nearby::{LOCAL_ADDRESSES, nearby};
 pub use price::{Price, Rates};
 pub use profile::{Profile, ProfileRow};
 pub use profiles::{Known, Profiles, ProfilesFault};

@@ -41,6 +41,10 @@ cantrip_canon::limits! {
     FRAME_BYTES_MAX: usize = 48 << 20, "bytes";
     /// What is read of an answer that tells of an error.
     ERROR_BODY_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// How long a server on this machine may take to say which models it has, where nobody named a crystal.
+    NEARBY_MS_MAX: u64 = 500, "ms";
+    /// What is read of that.
+    NEARBY_BYTES_MAX: usize = 1 << 20, "bytes";
 }
 
 const _: () = assert!(RETRY_BASE_MS <= RETRY_CAP_MS && RETRY_CAP_MS <= RETRY_AFTER_MS_MAX);

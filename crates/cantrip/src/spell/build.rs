@@ -7,6 +7,7 @@ use cantrip_circle::gate::builtin;
 use cantrip_crystal::{AnyCrystal, Compatible, ModelName, NameFault, ProfileRow, Programmed, Script, Scripted};
 use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
+use url::Url;
 
 use super::{
     CommandVerifier, Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written,
@@ -24,7 +25,7 @@ impl Spell {
         let around = &with_loom(around);
         let mut builder = Cantrip::builder()
             .name(&self.name)
-            .crystal(self.opened(&self.crystal, around)?)
+            .crystal(self.opened(&self.crystal, self.base_url.as_ref(), around)?)
             .profile(self.profile.clone())
             .call(self.call.prompted(self.prompt()?))
             .medium(self.medium)
@@ -34,7 +35,7 @@ impl Spell {
             .park(self.park)
             .fenced(self.fenced);
         if let Some(crystal) = &self.folding_crystal {
-            builder = builder.folding_crystal(self.opened(crystal, around)?);
+            builder = builder.folding_crystal(self.opened(crystal, None, around)?);
         }
         let mut offered = BTreeSet::new();
         for gate in &self.gates {
@@ -43,7 +44,7 @@ impl Spell {
                 if offered.insert(name.clone()) {
                     let parsed: ModelName =
                         name.parse().map_err(|fault: NameFault| gate_issue(gate, "crystals", fault.to_string()))?;
-                    builder = builder.child_crystal(name, self.opened(&parsed, around)?);
+                    builder = builder.child_crystal(name, self.opened(&parsed, None, around)?);
                 }
             }
             builder = builder.delegating(made, delegates);
@@ -88,7 +89,7 @@ impl Spell {
     }
 
     /// The crystal of this name. Its name stays as the spell has it, so the same spell elsewhere is the same cantrip.
-    fn opened(&self, name: &ModelName, around: &Surroundings) -> Result<AnyCrystal, Fault> {
+    fn opened(&self, name: &ModelName, base: Option<&Url>, around: &Surroundings) -> Result<AnyCrystal, Fault> {
         let text = |file: &str| read_text(&self.folder.join(file)).map_err(|rule| issue("crystal", file, rule));
         match name {
             ModelName::Scripted { file, script } => {
@@ -99,14 +100,14 @@ impl Spell {
             }
             ModelName::Program { file } => Ok(AnyCrystal::new(Programmed::new(name.to_string(), text(file)?))),
             ModelName::Local { model, url } => match &around.crystals {
-                Some(crystals) => crystals(name).map_err(Fault::Refused),
+                Some(crystals) => crystals(name, base).map_err(Fault::Refused),
                 None => {
                     let made = Compatible::new(model, url, None);
                     Ok(AnyCrystal::new(made.map_err(|fault| issue("crystal", &name.to_string(), fault.to_string()))?))
                 }
             },
             ModelName::Hosted { .. } | ModelName::Replay { .. } | ModelName::Human => match &around.crystals {
-                Some(crystals) => crystals(name).map_err(Fault::Refused),
+                Some(crystals) => crystals(name, base).map_err(Fault::Refused),
                 None => {
                     let rule = "nothing here can reach it; name a script, a program or local/<model>@<url>".to_owned();
                     Err(issue("crystal", &name.to_string(), rule))
@@ -188,11 +189,12 @@ pub(super) fn resolved(spell: &Spell) -> Value {
 fn crystal(spell: &Spell) -> Value {
     let name = json!(spell.crystal.to_string());
     let ProfileRow { window, output_tokens_max, tools, bytes_per_token, .. } = &spell.profile;
-    if spell.profile == ProfileRow::default() {
+    if spell.profile == ProfileRow::default() && spell.base_url.is_none() {
         return name;
     }
     table([
         ("model", name),
+        ("base_url", json!(spell.base_url.as_ref().map(Url::as_str))),
         ("window", json!(window)),
         ("output_tokens", json!(output_tokens_max)),
         ("tools", json!(tools)),

@@ -34,6 +34,7 @@ use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Retry};
 use cantrip_loom::AnyLoom;
 use cantrip_reply::{Filled, Invalid, Refusal, codes};
 use serde_json::{Value, json};
+use url::Url;
 
 pub use fresh::{DEFAULT, File, default_spell, fresh};
 pub use gates::{GateKind, GateSpell, Written};
@@ -132,8 +133,9 @@ impl From<SpellFault> for Refusal {
     }
 }
 
-/// Makes crystals that need more than a file: a provider's, a recorded thread's.
-pub type Crystals = Arc<dyn Fn(&ModelName) -> Result<AnyCrystal, Refusal> + Send + Sync>;
+/// Makes crystals that need more than a file: a provider's, at another address where the spell names one, or a recorded
+/// thread's.
+pub type Crystals = Arc<dyn Fn(&ModelName, Option<&Url>) -> Result<AnyCrystal, Refusal> + Send + Sync>;
 
 /// What a spell cannot bring along: whoever casts it gives these.
 #[derive(Clone, Default)]
@@ -166,6 +168,8 @@ pub struct Spell {
     /// Relative paths begin here.
     pub folder: PathBuf,
     pub crystal: ModelName,
+    /// Where its provider is reached instead of at home.
+    pub base_url: Option<Url>,
     /// What the spell knows better about it than the table of models.
     pub profile: ProfileRow,
     pub medium: MediumKind,
@@ -203,6 +207,15 @@ impl Spell {
             GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
         });
         of_children.chain([self.medium]).collect()
+    }
+
+    /// The same spell with another crystal. What it knows about its own holds for no other.
+    #[must_use]
+    pub fn cast_with(self, crystal: ModelName) -> Self {
+        if crystal == self.crystal {
+            return self;
+        }
+        Self { crystal, base_url: None, profile: ProfileRow::default(), ..self }
     }
 
     /// Reads a spell's file.

@@ -7,6 +7,7 @@ use cantrip_crystal::tree::Shape;
 use cantrip_crystal::{Choice, ModelName, ProfileRow, Retry, Sampling};
 use cantrip_loom::Strategy;
 use serde_json::{Value, json};
+use url::Url;
 
 use super::gates::{GateSpell, duration, gates, line_of, written};
 use super::text::{Issues, Table, suggestion};
@@ -17,6 +18,9 @@ use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
 
 /// How a crystal is written.
 const CRYSTAL: &str = "\"anthropic/claude-sonnet-4-5\"";
+
+/// How an address is written.
+const BASE_URL: &str = "\"https://gateway.example/v1\"";
 
 const TOP: [&str; 13] = [
     "name",
@@ -38,12 +42,12 @@ const TOP: [&str; 13] = [
 pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut Issues) -> Option<Spell> {
     table.only(&TOP, issues);
     let name = name(table, file, issues);
-    let (crystal, profile) = crystal(table, issues);
+    let crystal = crystal(table, issues);
     let medium = medium(table, issues);
     let (call, prompt_files) =
         table.table("call", issues).map_or_else(Default::default, |call| self::call(&call, issues));
     let mut gates = table.table("gates", issues).map_or_else(Vec::new, |table| gates(&table, issues));
-    let wards = wards(table, crystal.as_ref(), issues);
+    let wards = wards(table, crystal.as_ref().map(|said| &said.name), issues);
     let (folding, folding_crystal) =
         table.table("folding", issues).map_or_else(Default::default, |folding| self::folding(&folding, issues));
     let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
@@ -51,7 +55,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
     let answer_schema = written(table, "answer_schema", issues);
     // Everything has been looked at by now.
-    let crystal = crystal?;
+    let Speaks { name: crystal, base_url, profile } = crystal?;
     if crystal.needs_code() && !medium.is_code() {
         let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
         issues.note(line_of(table, "crystal"), "crystal", rule);
@@ -68,6 +72,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
         file: file.to_owned(),
         folder,
         crystal,
+        base_url,
         profile,
         medium,
         call,
@@ -106,39 +111,58 @@ pub(super) fn name_fault(name: &str) -> Option<String> {
 }
 
 /// The crystal, and what its spell knows better about it than the table of models.
-fn crystal(table: &Table<'_>, issues: &mut Issues) -> (Option<ModelName>, ProfileRow) {
-    let mut profile = ProfileRow::default();
-    (crystal_named(table, &mut profile, issues), profile)
+struct Speaks {
+    name: ModelName,
+    base_url: Option<Url>,
+    profile: ProfileRow,
 }
 
-fn crystal_named(table: &Table<'_>, profile: &mut ProfileRow, issues: &mut Issues) -> Option<ModelName> {
+fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<Speaks> {
     let Some(node) = table.get("crystal") else {
         issues.note(1, "crystal", format!("a spell needs one: write crystal = {CRYSTAL}"));
         return None;
     };
-    let (written, line) = match &node.shape {
+    match &node.shape {
         Shape::Map(_) => {
             let inner = table.table("crystal", issues)?;
             let own = ["model", "fallback", "base_url", "window", "output_tokens", "tools", "bytes_per_token"];
             inner.only(&own, issues);
-            *profile = self::profile(&inner, issues);
-            for (key, what) in
-                [("fallback", "falling back to another crystal"), ("base_url", "another address for a provider")]
-            {
-                if let Some(node) = inner.get(key) {
-                    issues.note(node.line, inner.key(key), format!("{what} is not in this version; leave it out"));
-                }
+            let profile = profile(&inner, issues);
+            let base_url = inner.text("base_url", BASE_URL, issues).map(|text| base_url(text, &inner, issues));
+            if let Some(node) = inner.get("fallback") {
+                let rule = "falling back to another crystal is not in this version; leave it out";
+                issues.note(node.line, inner.key("fallback"), rule);
             }
             if inner.get("model").is_none() {
                 issues.note(inner.line, inner.key("model"), format!("it is missing: write model = {CRYSTAL}"));
             }
-            (inner.text("model", CRYSTAL, issues)?, line_of(&inner, "model"))
+            let name = model_name(inner.text("model", CRYSTAL, issues)?, line_of(&inner, "model"), "crystal", issues)?;
+            if base_url.is_some() && !matches!(name, ModelName::Hosted { .. }) {
+                let rule = format!("{name} has no other address: only a provider's model has");
+                issues.note(line_of(&inner, "base_url"), inner.key("base_url"), rule);
+            }
+            Some(Speaks { name, base_url: base_url.flatten(), profile })
         }
         Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => {
-            (table.text("crystal", CRYSTAL, issues)?, node.line)
+            let name = model_name(table.text("crystal", CRYSTAL, issues)?, node.line, "crystal", issues)?;
+            Some(Speaks { name, base_url: None, profile: ProfileRow::default() })
         }
+    }
+}
+
+fn base_url(text: &str, table: &Table<'_>, issues: &mut Issues) -> Option<Url> {
+    let rule = match Url::parse(text) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            "this is an address that begins with https://".to_owned()
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            "a key does not belong into an address".to_owned()
+        }
+        Ok(url) => return Some(url),
+        Err(fault) => format!("this is no address: {fault}; write base_url = {BASE_URL}"),
     };
-    model_name(written, line, "crystal", issues)
+    issues.note(line_of(table, "base_url"), table.key("base_url"), rule);
+    None
 }
 
 fn model_name(written: &str, line: usize, key: &str, issues: &mut Issues) -> Option<ModelName> {

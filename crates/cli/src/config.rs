@@ -1,0 +1,425 @@
+//! What a project and a person have settled once: the project's `cantrip.toml`, then the user's `config.toml`.
+//!
+//! A flag wins over a variable, a variable over the project's file, and that over the user's. One table names every key:
+//! the reader, the schema for editors and the page all come from it. Where keys are sent is for the user's file alone: a
+//! folder that somebody else wrote must not lead a key to another address.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+
+use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
+use cantrip_reply::{Refusal, codes};
+use serde_json::{Map, json};
+use toml::{Table, Value};
+use url::Url;
+
+use crate::keys::address;
+
+/// A longer one is no configuration.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// How the project's file is called.
+pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
+
+/// A key that may stand in a configuration.
+pub(crate) struct Key {
+    /// Dotted; `<provider>` stands for each provider.
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) example: Example,
+    /// What holds where nobody says.
+    pub(crate) unless: &'static str,
+    /// It decides where keys or data go, so only the user's own file may have it.
+    pub(crate) only_own: bool,
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Example {
+    Text(&'static str),
+    Texts(&'static str),
+}
+
+impl Example {
+    fn toml(self) -> String {
+        match self {
+            Self::Text(text) => format!("\"{text}\""),
+            Self::Texts(text) => format!("[\"{text}\"]"),
+        }
+    }
+}
+
+pub(crate) const KEYS: [Key; 4] = [
+    Key {
+        name: "crystal",
+        meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
+        example: Example::Text("anthropic/claude-sonnet-4-5"),
+        unless: "the default model of the first provider with a key, then a local server",
+        only_own: false,
+    },
+    Key {
+        name: "store",
+        meaning: "Where casts are kept, unless `--store` or `CANTRIP_STORE` says so: `sqlite:FILE`, `jsonl:DIR`, \
+                  `postgres://...` or `memory:`. Paths begin in the folder of the file.",
+        example: Example::Text("sqlite:.cantrip/loom.db"),
+        unless: "the nearest `.cantrip` upwards, the repository's, the user's data folder",
+        only_own: false,
+    },
+    Key {
+        name: "providers.<provider>.base_url",
+        meaning: "Another address of a provider, say a gateway's, unless its variable says so.",
+        example: Example::Text("https://gateway.example/v1"),
+        unless: "the provider's own",
+        only_own: true,
+    },
+    Key {
+        name: "local",
+        meaning: "Where servers of models on this machine are looked for, beside Ollama, where nobody named a crystal and \
+                  no provider has a key.",
+        example: Example::Texts("http://localhost:8000/v1"),
+        unless: "where LM Studio, llama.cpp and vLLM usually listen",
+        only_own: true,
+    },
+];
+
+/// Everything that was settled, the project's over the user's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Config {
+    pub(crate) crystal: Option<ModelName>,
+    pub(crate) store: Option<String>,
+    bases: BTreeMap<&'static str, Url>,
+    local: Option<Vec<Url>>,
+}
+
+impl Config {
+    /// What holds in this folder.
+    pub(crate) fn load(here: &Path) -> Result<Self, Refusal> {
+        let project = match project_file(here) {
+            Some(path) => read(&path, Whose::Project)?,
+            None => Self::default(),
+        };
+        let own = match own_file().filter(|path| path.is_file()) {
+            Some(path) => read(&path, Whose::Own)?,
+            None => Self::default(),
+        };
+        Ok(project.over(own))
+    }
+
+    /// Where a provider is reached instead of at home.
+    pub(crate) fn base(&self, provider: Provider) -> Option<&Url> {
+        self.bases.get(provider.as_str())
+    }
+
+    /// Where servers on this machine are looked for.
+    pub(crate) fn local(&self) -> Vec<Url> {
+        let usual = || LOCAL_ADDRESSES.iter().filter_map(|address| address.parse().ok()).collect();
+        self.local.clone().unwrap_or_else(usual)
+    }
+
+    fn over(self, other: Self) -> Self {
+        Self {
+            crystal: self.crystal.or(other.crystal),
+            store: self.store.or(other.store),
+            bases: other.bases.into_iter().chain(self.bases).collect(),
+            local: self.local.or(other.local),
+        }
+    }
+}
+
+/// What holds where the caller stands.
+pub(crate) fn here() -> Result<Config, Refusal> {
+    let here = env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+    Config::load(&here)
+}
+
+/// The user's own folder of configuration.
+pub(crate) fn own_folder() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    folder.map(|folder| folder.join("cantrip"))
+}
+
+fn own_file() -> Option<PathBuf> {
+    own_folder().map(|folder| folder.join("config.toml"))
+}
+
+/// The nearest one upwards, but none from outside the repository; outside of one only that of this folder.
+fn project_file(here: &Path) -> Option<PathBuf> {
+    let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
+    let inside = here.ancestors().take_while(|folder| folder.starts_with(root));
+    inside.map(|folder| folder.join(PROJECT_FILE)).find(|file| file.is_file())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Project,
+    Own,
+}
+
+fn read(path: &Path, whose: Whose) -> Result<Config, Refusal> {
+    let shown = path.display().to_string();
+    let io = |error: &std::io::Error| Refusal::from(codes::io_failed("read", shown.as_str(), error.to_string()));
+    let size = path.metadata().map_err(|error| io(&error))?.len();
+    if size > BYTES_MAX {
+        return Err(codes::target_unusable(shown, format!("it has more than {BYTES_MAX} bytes")).into());
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidData {
+            return Refusal::from(codes::target_unusable(shown.as_str(), "it is not text"));
+        }
+        io(&error)
+    })?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    parse(&text, folder, whose).map_err(|fault| match fault {
+        Fault::Text { position, detail } => codes::unparsable(shown, position, detail).into(),
+        Fault::Key { key, rule } => codes::config_invalid(shown, key, rule).into(),
+    })
+}
+
+/// Why a file settles nothing.
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    Text { position: String, detail: String },
+    Key { key: String, rule: String },
+}
+
+fn parse(text: &str, folder: &Path, whose: Whose) -> Result<Config, Fault> {
+    let table: Table = text.parse().map_err(|fault: toml::de::Error| {
+        let before = fault.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let position = format!("line {}", before.matches('\n').count() + 1);
+        Fault::Text { position, detail: fault.message().to_owned() }
+    })?;
+    let (table, mut leaves) = (Value::Table(table), Vec::new());
+    flatten("", &table, &mut leaves);
+    let mut config = Config::default();
+    for (key, value) in leaves {
+        settle(&mut config, &key, value, folder, whose)?;
+    }
+    Ok(config)
+}
+
+/// Every value with its dotted key. An empty table is a value too: nothing that was written is passed over.
+fn flatten<'a>(key: &str, value: &'a Value, leaves: &mut Vec<(String, &'a Value)>) {
+    match value {
+        Value::Table(table) if key.is_empty() || !table.is_empty() => {
+            for (name, value) in table {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                flatten(&key, value, leaves);
+            }
+        }
+        Value::Table(_)
+        | Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_) => leaves.push((key.to_owned(), value)),
+    }
+}
+
+fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: Whose) -> Result<(), Fault> {
+    let fault = |rule: String| Fault::Key { key: key.to_owned(), rule };
+    let Some(row) = KEYS.iter().find(|row| fits(row.name, key)) else {
+        return Err(fault(format!("no key is called so{}", suggestion(key))));
+    };
+    if row.only_own && whose == Whose::Project {
+        let own = own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string());
+        return Err(fault(format!("a project's file does not decide what is sent where: write it into {own}")));
+    }
+    let Some(texts) = texts(value, row.example) else {
+        let kind = match row.example {
+            Example::Text(_) => "text",
+            Example::Texts(_) => "list of texts",
+        };
+        return Err(fault(format!("this is a {kind}, as in {} = {}", row.name, row.example.toml())));
+    };
+    let provider = key.split('.').nth(1);
+    match (Provider::ALL.into_iter().find(|known| provider == Some(known.as_str())), texts.as_slice()) {
+        (Some(provider), [text]) => {
+            config.bases.insert(provider.as_str(), address(text).map_err(fault)?);
+        }
+        (None, [text]) if key == "crystal" => {
+            config.crystal = Some(text.parse().map_err(|wrong: NameFault| fault(wrong.to_string()))?);
+        }
+        (None, [text]) if key == "store" => config.store = Some(from(folder, text)),
+        (Some(_) | None, texts) => {
+            let addresses = texts.iter().map(|text| address(text)).collect::<Result<_, _>>();
+            config.local = Some(addresses.map_err(fault)?);
+        }
+    }
+    Ok(())
+}
+
+/// The texts of a value, if it is written as its example.
+fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
+    match (example, value) {
+        (Example::Text(_), Value::String(text)) => Some(vec![text]),
+        (Example::Texts(_), Value::Array(list)) => list.iter().map(Value::as_str).collect(),
+        (Example::Text(_) | Example::Texts(_), _) => None,
+    }
+}
+
+/// Whether a written key is that of a row.
+fn fits(row: &str, key: &str) -> bool {
+    let (row, mut key) = (row.split('.'), key.split('.'));
+    let same = row.map(|part| (part, key.next())).all(|(part, written)| match part {
+        "<provider>" => Provider::ALL.iter().any(|known| Some(known.as_str()) == written),
+        part => Some(part) == written,
+    });
+    same && key.next().is_none()
+}
+
+fn suggestion(key: &str) -> String {
+    let known = KEYS.iter().flat_map(|row| match row.name.contains("<provider>") {
+        true => Provider::ALL.map(|known| row.name.replace("<provider>", known.as_str())).to_vec(),
+        false => vec![row.name.to_owned()],
+    });
+    let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, key));
+    match nearest.filter(|nearest| strsim::damerau_levenshtein(nearest, key) <= (key.chars().count() / 3).max(2)) {
+        Some(nearest) => format!("; did you mean {nearest}?"),
+        None => format!("; known are {}", KEYS.map(|row| row.name).join(", ")),
+    }
+}
+
+/// A store's URL with its path from this folder.
+fn from(folder: &Path, url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme @ ("sqlite" | "jsonl"), path)) if !path.is_empty() && path != ":memory:" => {
+            format!("{scheme}:{}", folder.join(path).display())
+        }
+        Some(_) | None => url.to_owned(),
+    }
+}
+
+/// The JSON Schema of a configuration, for editors.
+pub(crate) fn schema() -> serde_json::Value {
+    let value = |row: &Key| match row.example {
+        Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
+        Example::Texts(text) => json!({"type": "array", "items": {"type": "string"}, "description": row.meaning,
+            "examples": [[text]]}),
+    };
+    let mut properties = Map::new();
+    let mut providers = Map::new();
+    for row in &KEYS {
+        match row.name.rsplit_once("<provider>.") {
+            None => {
+                properties.insert(row.name.to_owned(), value(row));
+            }
+            Some((_, key)) => {
+                for provider in Provider::ALL {
+                    let table =
+                        json!({"type": "object", "additionalProperties": false, "properties": {key: value(row)}});
+                    providers.insert(provider.as_str().to_owned(), table);
+                }
+            }
+        }
+    }
+    let table = json!({"type": "object", "additionalProperties": false, "properties": providers});
+    properties.insert("providers".to_owned(), table);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A cantrip configuration",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
+/// The page `docs/generated/config.md`.
+pub(crate) fn markdown() -> String {
+    let mut page = format!(
+        "# Configuration\n\nWritten by `cantrip schema config --markdown`; do not edit.\n\n\
+         Settled once for a project in its `{PROJECT_FILE}` (in this folder, or upwards in the same repository), and once \
+         for a person in `config.toml` in `$XDG_CONFIG_HOME/cantrip` or `~/.config/cantrip`. A flag wins over a variable, \
+         a variable over the project's file, that over the user's.\n"
+    );
+    for Key { name, meaning, example, unless, only_own } in &KEYS {
+        let whose = if *only_own { "\n\nOnly in the user's file." } else { "" };
+        let line = match name.rsplit_once('.') {
+            Some((table, key)) => format!("[{}]\n{key} = {}", table.replace("<provider>", "anthropic"), example.toml()),
+            None => format!("{name} = {}", example.toml()),
+        };
+        page.push_str(&format!(
+            "\n## `{name}`\n\n{meaning}{whose}\n\n```toml\n{line}\n```\n\nUnless given: {unless}.\n"
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str, whose: Whose) -> Result<Config, Fault> {
+        parse(text, Path::new("/project"), whose)
+    }
+
+    #[test]
+    fn every_key_of_the_table_is_read_and_stands_in_the_schema() {
+        let schema = schema();
+        for row in &KEYS {
+            let name = row.name.replace("<provider>", "gemini");
+            let config = parsed(&format!("{name} = {}", row.example.toml()), Whose::Own).expect(row.name);
+            assert_ne!(config, Config::default(), "{name} settles something");
+            let pointer = name.split('.').fold(String::new(), |path, part| format!("{path}/properties/{part}"));
+            assert!(schema.pointer(&pointer).is_some(), "{pointer}");
+            assert!(matches!(parsed(&format!("{name} = 3"), Whose::Own), Err(Fault::Key { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_project_does_not_say_where_keys_are_sent() {
+        let text = "[providers.anthropic]\nbase_url = \"https://elsewhere.example\"\n";
+        let Err(Fault::Key { key, rule }) = parsed(text, Whose::Project) else { panic!("refused") };
+        assert_eq!(key, "providers.anthropic.base_url");
+        assert!(rule.contains("config.toml"), "{rule}");
+        let own = parsed(text, Whose::Own).expect("the user's own may");
+        assert_eq!(own.base(Provider::Anthropic).map(Url::as_str), Some("https://elsewhere.example/"));
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_with_the_nearest_name() {
+        for (text, says) in [
+            ("cristal = 'ollama/m'", "did you mean crystal?"),
+            ("[providers.antropic]\nbase_url = 'https://a.example'", "did you mean providers.anthropic.base_url?"),
+            ("[providers.anthropic]", "did you mean"),
+            ("something = {}", "known are"),
+            ("crystal = 'nobody/m'", "nobody"),
+            ("[providers.openai]\nbase_url = 'https://me:key@a.example'", "a key does not belong"),
+        ] {
+            let fault = parsed(text, Whose::Own).expect_err(text);
+            assert!(format!("{fault:?}").contains(says), "{text}: {fault:?}");
+        }
+        let fault = parsed("crystal = \n", Whose::Own).expect_err("no TOML");
+        assert!(matches!(fault, Fault::Text { position, .. } if position == "line 1"));
+    }
+
+    #[test]
+    fn paths_of_a_store_begin_in_the_folder_of_the_file() {
+        for (url, from) in [
+            ("sqlite:kept/loom.db", "sqlite:/project/kept/loom.db"),
+            ("jsonl:/elsewhere", "jsonl:/elsewhere"),
+            ("memory:", "memory:"),
+            ("postgres://host/db", "postgres://host/db"),
+        ] {
+            let config = parsed(&format!("store = '{url}'"), Whose::Project).expect("sound");
+            assert_eq!(config.store.as_deref(), Some(from));
+        }
+    }
+
+    #[test]
+    fn the_projects_file_is_the_nearest_inside_the_repository() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let (root, deep) = (outside.path().join("repository"), outside.path().join("repository/a/b"));
+        std::fs::create_dir_all(&deep).expect("folders");
+        std::fs::write(outside.path().join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), None, "without a repository only this folder counts");
+        std::fs::create_dir(root.join(".git")).expect("a folder");
+        assert_eq!(project_file(&deep), None, "what lies outside is somebody else's");
+        std::fs::write(root.join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), Some(root.join(PROJECT_FILE)));
+        std::fs::write(root.join("a").join(PROJECT_FILE), "").expect("written");
+        assert_eq!(project_file(&deep), Some(root.join("a").join(PROJECT_FILE)));
+    }
+}

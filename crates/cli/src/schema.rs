@@ -1,0 +1,50 @@
+//! `cantrip schema`: the shapes of files, for editors and machines.
+
+use cantrip::spell;
+use cantrip_reply::{Reply, ReplyBuilder, codes};
+use serde_json::{Value, json};
+
+use crate::config;
+
+/// Print the JSON Schema of a file: a spell, or the configuration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
+pub(crate) struct Schema {
+    /// Which shape.
+    name: Shape,
+
+    /// Print the page docs/generated/config.md.
+    #[arg(long)]
+    markdown: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shape {
+    /// What a spell's TOML may say.
+    Spell,
+    /// What cantrip.toml and the user's config.toml may say.
+    Config,
+}
+
+impl Schema {
+    fn schema(&self) -> Value {
+        match self.name {
+            Shape::Spell => spell::schema(),
+            Shape::Config => config::schema(),
+        }
+    }
+
+    pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
+        if self.markdown && self.name != Shape::Config {
+            return rb.refuse(codes::config_invalid("schema", "--markdown", "only config has a page").into());
+        }
+        rb.success(codes::ok("schema").data(json!({ "schema": self.schema() })))
+    }
+
+    pub(crate) fn draw(&self) -> String {
+        if self.markdown {
+            return config::markdown();
+        }
+        format!("{:#}\n", self.schema())
+    }
+}
