@@ -1,6 +1,7 @@
 //! `cantrip run`: what runs there are, who works on them, and how one that was interrupted goes on or ends.
 
 mod cancel;
+mod changes;
 mod decide;
 mod list;
 
@@ -21,7 +22,7 @@ use crate::process;
 use crate::store::{self, Store};
 use crate::watch::{Shows, Viewer};
 
-/// Look at runs, go on with one that was interrupted or cut off, decide what one waits for, end one.
+/// Look at runs, go on with one that was interrupted or cut off, decide what one waits for, end one, undo one.
 ///
 /// A run is one cast with all its children. One process at a time works on it, under a lease; when that process is gone,
 /// any other may go on.
@@ -96,6 +97,15 @@ enum What {
         #[arg(long, value_name = "REASON", default_value = "no reason was given")]
         because: String,
     },
+
+    /// Show what a run changed in files, as patch has it: from what it found to what it left, children included.
+    #[command(after_help = "Examples:\n  cantrip run diff\n  cantrip run diff run_06cyf9 --since 2\n  \
+                            cantrip run diff | patch -R -p1")]
+    Diff(changes::Showing),
+
+    /// Put files back as a run found them. One that was changed since is named and left alone.
+    #[command(after_help = "Examples:\n  cantrip run undo\n  cantrip run undo run_06cyf9 --to 2")]
+    Undo(changes::Undoing),
 }
 
 #[derive(Debug, clap::Args)]
@@ -142,6 +152,8 @@ impl RunCommand {
             What::Cancel(cancelling) => cancelling.answer(self.opened(), guard, present).await,
             What::Approve(waiting) => waiting.answer(self.opened(), None, guard, present).await,
             What::Refuse { waiting, because } => waiting.answer(self.opened(), Some(because), guard, present).await,
+            What::Diff(showing) => showing.answer(self.opened_to_read(), guard, present).await,
+            What::Undo(undoing) => undoing.answer(self.opened(), guard, present).await,
         };
         match answered {
             Ok(status) => status,

@@ -18,3 +18,4 @@ mod stores;
 mod summon;
 mod support;
 mod terminal;
+mod undo;

@@ -19,8 +19,9 @@ struct Example {
     entities: usize,
 }
 
-/// Those that come to no answer by themselves; the guide shows what becomes of them, and its test runs that.
-const UNANSWERED: [&str; 2] = ["careful", "round"];
+/// Those that come to no answer by themselves, or change files that lie around; the guide shows what becomes of them, and
+/// its test runs that.
+const UNANSWERED: [&str; 3] = ["careful", "round", "scribe"];
 
 fn examples() -> [Example; 7] {
     let example = |spell, intent, context, answer, entities| Example { spell, intent, context, answer, entities };

@@ -6,6 +6,7 @@
 //! replies: a surface that lacked the function would each have its own words for that.
 
 mod act;
+mod changes;
 pub mod limits;
 mod read;
 mod runs;
@@ -19,6 +20,7 @@ use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 
 pub use act::{Ask, Branch, Rewarding};
 pub use cantrip::CastReply;
+pub use changes::{FileDiff, Roots, Touched};
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
 ///

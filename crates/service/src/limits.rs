@@ -9,4 +9,12 @@ canon::limits! {
     PICKED_UP_TOGETHER_MAX: usize = 4, "runs";
     /// What a reward's note may have.
     NOTE_BYTES_MAX: usize = 4_096, "bytes";
+    /// Differences of files that one reply has room for; of further ones it has the sizes.
+    DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
+    /// Equal lines that a difference shows around those that differ.
+    DIFF_AROUND_LINES: usize = 3, "lines";
+    /// How long the shortest difference of one file is looked for; after that a longer one is given.
+    DIFF_MS: u64 = 2_000, "ms";
 }
+
+const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip::reply::limits::REPLY_BYTES_MAX / 2);

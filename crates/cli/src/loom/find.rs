@@ -9,7 +9,7 @@ use serde_json::json;
 const LAST: &str = "@last";
 
 /// The turn that is meant; an entity, cast or run stands for its last one.
-pub(super) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
+pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else {
         let run = latest(loom).await?;
         return match run.entity_id {
@@ -146,7 +146,9 @@ fn stored(error: Error) -> Refusal {
 
 fn nothing(kind: &str, asked: &str) -> Refusal {
     let shown: String = asked.chars().take(64).collect();
-    codes::not_found(kind, shown).data(json!({"hint": "cantrip loom tree"})).into()
+    // Who asks for a run finds it in the list of runs, whatever else they may be after.
+    let hint = if kind == "run" || asked.starts_with("run_") { "cantrip run ls" } else { "cantrip loom tree" };
+    codes::not_found(kind, shown).data(json!({ "hint": hint })).into()
 }
 
 fn empty() -> Refusal {

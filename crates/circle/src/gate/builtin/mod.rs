@@ -17,7 +17,7 @@ pub use context::context;
 pub use done::done;
 pub use echo::echo;
 pub use fetch::{Fetch, Resolver, SystemResolver};
-pub use files::{Root, RootFault, edit, list, read, search, write};
+pub use files::{Root, RootFault, Standing, edit, list, meant, read, rewritten, search, write};
 pub use human::{Human, Question, Unanswered, ask_human};
 pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};
 pub use process::{Beyond, Process, Ran, RunFault};

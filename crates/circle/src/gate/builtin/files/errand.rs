@@ -107,7 +107,7 @@ impl Drop for Waiting {
 }
 
 /// Does work that blocks off the executor. A panic goes on to whoever waits.
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce(Abandoned) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let abandoned = Abandoned::default();

@@ -256,7 +256,7 @@ fn real(above: &[(Dir, String)], name: Option<&str>) -> String {
 }
 
 /// What the system says, without its number. It names no path.
-fn cause(error: &io::Error) -> String {
+pub(super) fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -107,7 +107,7 @@ pub(super) fn replace(
     Ok(codes::written(after.len(), seeking.written).value(told))
 }
 
-fn put(folder: &Dir, name: &str, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+pub(super) fn put(folder: &Dir, name: &str, text: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let beside = format!(".cantrip-write-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let written = (|| {

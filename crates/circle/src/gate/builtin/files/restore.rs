@@ -1,0 +1,144 @@
+//! Taking back what `write` and `edit` did: what stands in a file now, and how its former bytes come back.
+//!
+//! A change is known by the real path it was made at, so no link is followed here: where one stands today something else
+//! is there than was left. Whoever takes a change back says what they think is there, and nothing is touched if it is not:
+//! the look and the change follow each other without a step between.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use cantrip_canon::{Hash, bytes_hash};
+use cantrip_loom::limits::BODY_BYTES_MAX;
+use cantrip_reply::{Refusal, codes};
+use cap_std::fs::{Permissions, PermissionsExt};
+use serde_json::Value;
+
+use super::errand::off_thread;
+use super::path::plain;
+use super::root::{Located, Root, Seeking, Wish};
+use super::write::put;
+use crate::ward::Restriction;
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Nothing,
+    /// A file with bytes of this hash.
+    File(Hash),
+    /// A folder, a link, or what is too large to have come from a gate.
+    Other,
+}
+
+impl Standing {
+    /// Whether it is what a change left, or found, there.
+    pub fn is(self, hash: Option<Hash>) -> bool {
+        match (self, hash) {
+            (Self::Nothing, None) => true,
+            (Self::File(there), Some(hash)) => there == hash,
+            (Self::Nothing, Some(_)) | (Self::File(_), None) | (Self::Other, _) => false,
+        }
+    }
+}
+
+impl Root {
+    /// What stands at the path of a [`Change`](cantrip_loom::Change) now.
+    pub async fn standing(&self, path: &str) -> Result<Standing, Refusal> {
+        let (root, path) = (self.clone(), path.to_owned());
+        off_thread(move |_| Ok(look(&root, &path)?.standing)).await
+    }
+
+    /// Puts the former bytes back, or removes the file if there was none, if what stands there is `left`; else nothing
+    /// is touched and the answer is what stands there. The file has its old bytes or its new ones, never half of them.
+    pub async fn put_back(
+        &self,
+        path: &str,
+        left: Option<Hash>,
+        before: Option<Arc<[u8]>>,
+    ) -> Result<Result<(), Standing>, Refusal> {
+        let (root, path) = (self.clone(), path.to_owned());
+        off_thread(move |_| {
+            let seen = look(&root, &path)?;
+            if !seen.standing.is(left) {
+                return Ok(Err(seen.standing));
+            }
+            let failed = |error: &io::Error| codes::io_failed("restoring", &path, super::root::cause(error));
+            let gone = || codes::target_unusable(&path, "the folder it lay in is not there any more");
+            match (seen.located, before) {
+                (None, None) => {}
+                (None, Some(_)) => return Err(gone().into()),
+                (Some(Located { parent, name: Some(name), .. }), Some(bytes)) => {
+                    put(&parent, &name, &bytes, seen.permissions).map_err(|error| failed(&error))?;
+                }
+                (Some(Located { parent, name: Some(name), folder: Some(_), .. }), None) => {
+                    parent.remove_file(&name).map_err(|error| failed(&error))?;
+                }
+                (Some(_), _) => {}
+            }
+            Ok(Ok(()))
+        })
+        .await
+    }
+}
+
+struct Seen {
+    /// None where not even its folder is.
+    located: Option<Located>,
+    standing: Standing,
+    permissions: Option<Permissions>,
+}
+
+fn look(root: &Root, path: &str) -> Result<Seen, Refusal> {
+    let anywhere = Restriction::default();
+    let seeking = Seeking { root, gate: "undo", restrict: &anywhere, wish: Wish::Read, written: path };
+    let of = |located, standing, permissions| Ok(Seen { located, standing, permissions });
+    let located = match seeking.locate() {
+        Ok(located) => located,
+        Err(refusal) if refusal.code() == codes::FILE_MISSING.any() => return of(None, Standing::Nothing, None),
+        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, Standing::Other, None),
+        Err(refusal) => return Err(refusal),
+    };
+    if located.real != path || located.folder == Some(true) {
+        return of(None, Standing::Other, None);
+    }
+    if located.folder.is_none() {
+        return of(Some(located), Standing::Nothing, None);
+    }
+    let file = match seeking.file(&located) {
+        Ok(file) => file,
+        Err(refusal) if refusal.code() == codes::FILE_MISSING.any() => {
+            return of(Some(located), Standing::Nothing, None);
+        }
+        Err(refusal) if refusal.code() == codes::TARGET_UNUSABLE.any() => return of(None, Standing::Other, None),
+        Err(refusal) => return Err(refusal),
+    };
+    let mode = file.metadata().map_err(|error| seeking.failed("reading", &error))?.permissions().mode();
+    let mut bytes = Vec::new();
+    let taken = file.take(BODY_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+    taken.map_err(|error| seeking.failed("reading", &error))?;
+    if bytes.len() > BODY_BYTES_MAX {
+        return of(Some(located), Standing::Other, None);
+    }
+    of(Some(located), Standing::File(bytes_hash(&bytes)), Some(Permissions::from_mode(mode & 0o777)))
+}
+
+/// What a call of `write` or `edit` left, from its arguments and what stood there before. None for another gate, and
+/// where they do not say it.
+pub fn rewritten(gate: &str, args: &Value, before: Option<&[u8]>) -> Option<Vec<u8>> {
+    let text = |key: &str| args.get(key).and_then(Value::as_str);
+    match gate {
+        "write" => text("content").map(|content| content.as_bytes().to_vec()),
+        "edit" => {
+            let before = std::str::from_utf8(before?).ok()?;
+            Some(before.replace(text("old").filter(|old| !old.is_empty())?, text("new")?).into_bytes())
+        }
+        _ => None,
+    }
+}
+
+/// The path that a call of `write` or `edit` names, without its detours; links on it are not followed.
+pub fn meant(gate: &str, args: &Value) -> Option<String> {
+    match gate {
+        "write" | "edit" => plain(args.get("path")?.as_str()?).map(|parts| parts.join("/")),
+        _ => None,
+    }
+}
