@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cantrip::Runtime;
+use cantrip::loom::limits::PAGE_ITEMS_MAX;
 use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom, Verified};
 use cantrip::store_refusal;
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
@@ -62,12 +63,16 @@ enum What {
         turn: Option<String>,
     },
 
-    /// Show a thread turn by turn, from its root.
-    #[command(after_help = "Examples:\n  cantrip loom thread\n  cantrip loom thread ent_06cyf9")]
+    /// Show a thread turn by turn, from its root, or its last turns.
+    #[command(after_help = "Examples:\n  cantrip loom thread\n  cantrip loom thread ent_06cyf9 --last 10")]
     Thread {
         /// The turn it ends with, or the entity, cast or run.
         #[arg(value_name = "ENTITY|TURN")]
         of: Option<String>,
+
+        /// Only so many turns, the last ones. Those before them are not read.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PAGE_ITEMS_MAX as u64))]
+        last: Option<u64>,
     },
 
     Fork(fork::Fork),
@@ -167,9 +172,13 @@ impl LoomCommand {
                 let turn = loom.turn(id).await.map_err(|error| store_refusal(&error))?;
                 seen(guard, json, &format!("turn {id}"), turn, draw::turn).await?
             }
-            What::Thread { of } => {
+            What::Thread { of, last } => {
                 let leaf = find::turn(&loom, of.as_deref()).await?;
-                let thread = loom.thread(leaf).await.map_err(|error| store_refusal(&error))?;
+                let thread = match last.map(|last| usize::try_from(last).unwrap_or(usize::MAX)) {
+                    Some(last) => loom.thread_end(leaf, last).await,
+                    None => loom.thread(leaf).await,
+                };
+                let thread = thread.map_err(|error| store_refusal(&error))?;
                 seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
             }
             What::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),

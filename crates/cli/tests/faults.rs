@@ -119,20 +119,29 @@ fn a_folder_that_cannot_be_written_to_is_said_and_what_is_there_can_be_used_agai
     };
     allow(0o555, 0o444);
     // Root may write everywhere, unless that right is taken from it.
-    let mut command = Command::new("setpriv");
-    let rights = "-dac_override,-dac_read_search";
-    command.args([format!("--bounding-set={rights}"), format!("--inh-caps={rights}")]);
     let root = Command::new("id").arg("-u").output().expect("it runs").stdout.trim_ascii() == b"0";
-    let mut command = if root {
-        command.arg(env!("CARGO_BIN_EXE_cantrip")).args(&arguments);
-        folder.around(&mut command);
-        command
-    } else {
-        folder.command(&arguments)
+    let unprivileged = |arguments: &[&str]| {
+        let mut command = if root {
+            let mut command = Command::new("setpriv");
+            let rights = "-dac_override,-dac_read_search";
+            command.args([format!("--bounding-set={rights}"), format!("--inh-caps={rights}")]);
+            command.arg(env!("CARGO_BIN_EXE_cantrip")).args(arguments);
+            folder.around(&mut command);
+            command
+        } else {
+            folder.command(arguments)
+        };
+        command.stdin(std::process::Stdio::null()).output().expect("it runs")
     };
-    let output = command.stdin(std::process::Stdio::null()).output().expect("it runs");
-    allow(0o755, 0o644);
+    let output = unprivileged(&arguments);
     refused(&output, codes::STORE_FAILED.any(), "can be written to");
+    // What is there can be looked at all the same.
+    for look in ["loom ls", "loom tree", "loom thread", "run ls", "run show", "run diff", "loom verify"] {
+        let words: Vec<&str> = look.split(' ').chain(["--json", "--store", STORE]).collect();
+        let output = unprivileged(&words);
+        assert!(output.status.success(), "{look}: {output:?}");
+    }
+    allow(0o755, 0o644);
     folder.envelope(&["cast", "hello.toml", "x", "--store", STORE], codes::TERMINATED.any());
     let verified = folder.envelope(&["loom", "verify", "--store", STORE], codes::VERIFIED.any());
     assert_eq!(verified["data"]["runs"], 2);

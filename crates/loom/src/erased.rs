@@ -120,12 +120,15 @@ erased! {
         fn path(turn: TurnId) -> Vec<Turn>;
         fn tail(turn: TurnId, most: usize) -> Vec<Turn>;
         fn thread(leaf: TurnId) -> Thread;
+        fn thread_end(leaf: TurnId, most: usize) -> Thread;
         fn leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
         fn children(turn: TurnId) -> Vec<TurnId>;
         fn rewards(turn: TurnId) -> Vec<RewardView>;
         fn folds(turn: TurnId) -> Vec<FoldView>;
         fn runs(page: Page) -> Listed<RunView>;
         fn runs_in(state: RunState, page: Page) -> Listed<RunView>;
+        fn latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;
+        fn last_run() -> Option<RunView>;
         fn run(run: RunId) -> RunView;
     }
 }

@@ -190,6 +190,10 @@ pub trait Loom: Send + Sync {
     /// The last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], oldest first. What lies before them is not read.
     fn tail(&self, turn: TurnId, most: usize) -> impl Future<Output = Result<Vec<Turn>, Error>> + Send;
 
+    /// The end of a thread: the last `most` turns of the path, at most [`PAGE_ITEMS_MAX`], with the casts they belong to
+    /// and the folds that were made behind them. What lies before them is not read.
+    fn thread_end(&self, leaf: TurnId, most: usize) -> impl Future<Output = Result<Thread, Error>> + Send;
+
     /// The path with its casts, folds and forks.
     fn thread(&self, leaf: TurnId) -> impl Future<Output = Result<Thread, Error>> + Send;
 
@@ -211,6 +215,18 @@ pub trait Loom: Send + Sync {
     /// The runs that stand so. A run is [`Running`](RunState::Running) also when its owner has died: see
     /// [`orphans`](crate::Journal::orphans).
     fn runs_in(&self, state: RunState, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+
+    /// The runs, the one that was written last first; those that stand so, if that is said. [`Listed::next`] leads to
+    /// older ones. What is not on the page is not read.
+    fn latest_runs(
+        &self,
+        state: Option<RunState>,
+        page: Page,
+    ) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
+
+    /// The run that was begun last by someone, and not by a call of another run. What was imported stands where it was
+    /// begun: ids are in the order of time.
+    fn last_run(&self) -> impl Future<Output = Result<Option<RunView>, Error>> + Send;
 
     fn run(&self, run: RunId) -> impl Future<Output = Result<RunView, Error>> + Send;
 

@@ -251,6 +251,15 @@ impl State {
         self.with_epochs(self.projection.runs_where(page, |run| self.is_held(run), kept)?)
     }
 
+    /// The same, the last one first.
+    pub(crate) fn latest_runs(&self, page: Page, kept: impl Fn(&RunView) -> bool) -> Result<Listed<RunView>, Error> {
+        self.with_epochs(self.projection.latest_runs_where(page, |run| self.is_held(run), kept)?)
+    }
+
+    pub(crate) fn last_run(&self) -> Result<Option<RunView>, Error> {
+        self.projection.last_run().map(|run| self.run(run)).transpose()
+    }
+
     /// An epoch counts from when it is given out, also before something is written under it.
     fn with_epochs(&self, mut listed: Listed<RunView>) -> Result<Listed<RunView>, Error> {
         for view in &mut listed.items {

@@ -63,6 +63,14 @@ macro_rules! loom_by_projection {
                 self.with(|state, bodies| state.projection().thread(leaf, bodies)).await
             }
 
+            async fn thread_end(
+                &self,
+                leaf: cantrip_canon::TurnId,
+                most: usize,
+            ) -> Result<$crate::Thread, $crate::Error> {
+                self.with(|state, bodies| state.projection().thread_end(leaf, most, bodies)).await
+            }
+
             async fn leaves(
                 &self,
                 loom: cantrip_canon::LoomId,
@@ -93,6 +101,19 @@ macro_rules! loom_by_projection {
                 page: $crate::Page,
             ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
                 self.with(|held, _| held.runs(page, |view| view.state == state)).await
+            }
+
+            async fn latest_runs(
+                &self,
+                state: Option<$crate::RunState>,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
+                let kept = move |view: &$crate::RunView| state.is_none_or(|state| view.state == state);
+                self.with(|held, _| held.latest_runs(page, kept)).await
+            }
+
+            async fn last_run(&self) -> Result<Option<$crate::RunView>, $crate::Error> {
+                self.with(|held, _| held.last_run()).await
             }
 
             async fn run(&self, run: cantrip_canon::RunId) -> Result<$crate::RunView, $crate::Error> {

@@ -17,9 +17,10 @@ use cantrip_loom::{
 
 use crate::events::{self, Stored};
 use crate::failure::Fault;
+use crate::gathered::Gathered;
 use crate::limits::RUNS_HELD_MAX;
 use crate::link::{Link, Write};
-use crate::load::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, Gathered, RunRow};
+use crate::rows::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow};
 use crate::value::{Value, values};
 
 /// A run that is written to.
@@ -88,7 +89,7 @@ impl Desk {
         for (_, run) in held {
             let (mut lease, mut newest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
             let newest = newest.pop().map(|mut row| row.count_or_null()).transpose()?.flatten();
-            let tenure = lease.pop().map(|mut row| load::tenure(run, &mut row)).transpose()?;
+            let tenure = lease.pop().map(|mut row| rows::tenure(run, &mut row)).transpose()?;
             let unchanged = self.runs.get_mut(&run).zip(tenure).is_some_and(|(live, tenure)| {
                 live.tenure = tenure;
                 newest == Some(live.part.newest.get())
@@ -443,13 +444,13 @@ impl Desk {
         let values = values![
             part.run_id,
             live.loom_key,
-            load::kind_written(opening.kind),
+            rows::kind_written(opening.kind),
             opening.owner.as_str(),
             opening.entity_id,
             opening.root_run_id,
-            load::phase_written(part.phase),
+            rows::phase_written(part.phase),
             part.parked,
-            load::approvals_written(&part.approvals),
+            rows::approvals_written(&part.approvals),
             part.copied,
             part.epoch.get(),
             part.created_at,
@@ -482,9 +483,9 @@ impl Desk {
                  WHERE run_key = ?1",
                 vec![
                     live.key.into(),
-                    load::phase_written(part.phase).into(),
+                    rows::phase_written(part.phase).into(),
                     part.parked.into(),
-                    load::approvals_written(&part.approvals).into(),
+                    rows::approvals_written(&part.approvals).into(),
                     part.copied.into(),
                     part.epoch.get().into(),
                     part.ended_at.into(),
@@ -680,5 +681,5 @@ async fn locked(link: &mut Link, run: RunId) -> Result<Option<RunRow>, Fault> {
     let sql = "SELECT h.epoch FROM run_leases h WHERE h.run_key = (SELECT r.run_key FROM runs r WHERE r.run_id = ?1) \
                {locked}";
     link.query(sql, values![run]).await?;
-    load::run(link, run).await
+    rows::run(link, run).await
 }

@@ -12,7 +12,7 @@ use crate::events::{BEFORE, COLUMNS, Stored};
 use crate::failure::Fault;
 use crate::limits::READ_STEPS_MAX;
 use crate::link::Link;
-use crate::load;
+use crate::rows;
 use crate::value::values;
 use crate::writer::{Ask, Done, unknown};
 use crate::{Store, views};
@@ -68,7 +68,7 @@ impl Journal for Store {
 
     async fn holder(&self, run: RunId) -> Result<Option<Lease>, Error> {
         self.look(move |link| {
-            Box::pin(async move { Ok(load::run(link, run).await?.ok_or_else(|| unknown(run))?.tenure.holder) })
+            Box::pin(async move { Ok(rows::run(link, run).await?.ok_or_else(|| unknown(run))?.tenure.holder) })
         })
         .await
     }
@@ -83,6 +83,7 @@ impl Journal for Store {
                 let wanted = [RunState::Queued, RunState::Running];
                 views::runs(
                     link,
+                    views::From::First,
                     page,
                     narrowed,
                     now_millis,
@@ -165,7 +166,7 @@ async fn page_of_run(link: &mut Link, run: RunId, after: Seq, end: Option<Seq>) 
             (found.into_iter().next().map(|mut row| row.int()).transpose()?.ok_or_else(|| unknown(run))?, end)
         }
         None => {
-            let row = load::run(link, run).await?.ok_or_else(|| unknown(run))?;
+            let row = rows::run(link, run).await?.ok_or_else(|| unknown(run))?;
             let sql = "SELECT max(seq) FROM run_anchors WHERE run_key = ?1";
             let found = link.query(sql, values![row.key]).await?.into_iter().next();
             let anchor = found.map(|mut row| row.count_or_null()).transpose()?.flatten().unwrap_or(0);

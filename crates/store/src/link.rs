@@ -39,6 +39,14 @@ impl Link {
         }
     }
 
+    /// The rows that queries gave since this was last asked.
+    pub(crate) fn rows_read(&mut self) -> u64 {
+        match self {
+            Self::Sqlite(link) => link.rows_read(),
+            Self::Postgres(link) => link.rows_read(),
+        }
+    }
+
     pub(crate) async fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Failure> {
         match self {
             Self::Sqlite(link) => link.execute(sql, values),

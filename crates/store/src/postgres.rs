@@ -152,6 +152,8 @@ fn caused_by_io(error: &tokio_postgres::Error) -> bool {
 pub(crate) struct Postgres {
     client: Client,
     statements: HashMap<String, Statement>,
+    /// Rows that queries gave.
+    rows: u64,
 }
 
 impl std::fmt::Debug for Postgres {
@@ -169,7 +171,7 @@ impl Postgres {
                 tracing::debug!(%error, "a connection to the store has ended");
             }
         });
-        let link = Self { client, statements: HashMap::new() };
+        let link = Self { client, statements: HashMap::new(), rows: 0 };
         link.begin_session(address).await?;
         Ok(link)
     }
@@ -205,7 +207,13 @@ impl Postgres {
         let statement = self.prepared(sql).await?;
         let marks: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         let rows = self.client.query(&statement, &marks).await?;
+        self.rows += rows.len() as u64;
         rows.iter().map(read).collect()
+    }
+
+    /// The rows that queries gave since this was last asked.
+    pub(crate) fn rows_read(&mut self) -> u64 {
+        std::mem::take(&mut self.rows)
     }
 
     pub(crate) async fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Failure> {

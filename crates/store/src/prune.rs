@@ -10,7 +10,7 @@ use cantrip_loom::{Error, Seq};
 use crate::events;
 use crate::failure::Fault;
 use crate::link::Link;
-use crate::load;
+use crate::rows;
 use crate::value::values;
 use crate::writer::unknown;
 
@@ -32,7 +32,7 @@ pub(crate) async fn prune(
     at: Timestamp,
 ) -> Result<Result<Anchor, Error>, Fault> {
     let refused = |fault| Ok(Err(Error::Misplaced { run, fault }));
-    let Some(row) = load::run(link, run).await? else { return Ok(Err(unknown(run))) };
+    let Some(row) = rows::run(link, run).await? else { return Ok(Err(unknown(run))) };
     let mut tree = cantrip_loom::Projection::new();
     tree.hold_run(row.part);
     if tree.ended(run) != Some(true) {

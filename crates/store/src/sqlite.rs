@@ -1,5 +1,6 @@
 //! SQLite: one file, or memory.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(crate) struct Sqlite {
     connection: Connection,
     /// The file that it was opened to write to.
     file: Option<Opened>,
+    /// Rows that queries gave.
+    rows: Cell<u64>,
 }
 
 /// Which file it was, whatever lies there now.
@@ -86,9 +89,13 @@ impl Sqlite {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
-        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        let mut link = Self::with(connection)?;
-        link.refuse_other_programs()?;
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(path, flags).map_err(Failure::from).and_then(Self::ours);
+        let mut link = match opened {
+            Ok(link) => link,
+            Err(failure) if access == Access::Read => Self::as_it_lies(path, flags).ok_or(failure)?,
+            Err(failure) => return Err(failure),
+        };
         if access == Access::Write {
             link.connection.pragma_update(None, "page_size", PAGE_BYTES)?;
             // Two processes that make one file meet here: neither waits for the other, so the later one looks again.
@@ -111,6 +118,26 @@ impl Sqlite {
         Ok(link)
     }
 
+    /// A file to read in a folder that cannot be written to. Readers share a file beside it that they would have to make
+    /// there; without a log of what is being written nobody writes, and then it can be read without.
+    fn as_it_lies(path: &Path, flags: OpenFlags) -> Option<Self> {
+        let mut log = path.file_name()?.to_owned();
+        log.push("-wal");
+        if !path.is_file() || path.with_file_name(log).exists() {
+            return None;
+        }
+        let path = std::path::absolute(path).ok()?;
+        let path = path.to_str()?.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+        let name = format!("file:{path}?immutable=1");
+        Self::ours(Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI).ok()?).ok()
+    }
+
+    fn ours(connection: Connection) -> Result<Self, Failure> {
+        let link = Self::with(connection)?;
+        link.refuse_other_programs()?;
+        Ok(link)
+    }
+
     pub(crate) fn memory() -> Result<Self, Failure> {
         let link = Self::with(Connection::open_in_memory()?)?;
         Ok(link)
@@ -121,7 +148,7 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENTS_HELD_MAX);
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        Ok(Self { connection, file: None })
+        Ok(Self { connection, file: None, rows: Cell::new(0) })
     }
 
     fn write_ahead(&self) -> Result<(), Failure> {
@@ -195,7 +222,13 @@ impl Sqlite {
                 (0..columns).map(|column| row.get_ref(column).map(Value::from)).collect();
             found.push(Row::new(values?));
         }
+        self.rows.set(self.rows.get() + found.len() as u64);
         Ok(found)
+    }
+
+    /// The rows that queries gave since this was last asked.
+    pub(crate) fn rows_read(&self) -> u64 {
+        self.rows.take()
     }
 
     pub(crate) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, Failure> {

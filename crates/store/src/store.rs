@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as blocking};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -70,6 +70,8 @@ pub struct Store {
     tidings: Arc<Tidings>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// Rows that views were made of.
+    rows: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Request {
@@ -138,7 +140,15 @@ impl Store {
     }
 
     fn unstarted(source: Source) -> Self {
-        Self { source, orders: None, views: None, tidings: Arc::default(), stop: Arc::default(), threads: Vec::new() }
+        Self {
+            source,
+            orders: None,
+            views: None,
+            tidings: Arc::default(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+            rows: Arc::default(),
+        }
     }
 
     fn with_sqlite(source: Source) -> Result<Self, Error> {
@@ -246,6 +256,11 @@ impl Store {
         done.await.map_err(|_| Error::Stopped)?
     }
 
+    /// Rows that were read for views since it was opened: what a question costs, whatever the machine.
+    pub fn rows_read(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
     /// Has a reader look at one moment of the store.
     pub(crate) async fn look<T, F>(&self, view: F) -> Result<T, Error>
     where
@@ -253,11 +268,16 @@ impl Store {
         F: for<'a> FnOnce(&'a mut Link) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
     {
         let (reply, seen) = oneshot::channel();
-        let at = self.source.shown();
+        let (at, rows) = (self.source.shown(), Arc::clone(&self.rows));
         let view: View = Box::new(move |link| {
             Box::pin(async move {
                 let found = match link {
-                    Ok(link) => at_one_moment(link, view).await,
+                    Ok(link) => {
+                        link.rows_read();
+                        let found = at_one_moment(link, view).await;
+                        rows.fetch_add(link.rows_read(), Ordering::Relaxed);
+                        found
+                    }
                     Err(failure) => Err(failure.into()),
                 };
                 let _ = reply.send(found.map_err(|fault| fault.told("read from", &at)));

@@ -9,8 +9,9 @@ use cantrip_loom::{
 
 use crate::Store;
 use crate::failure::Fault;
+use crate::gathered::Gathered;
 use crate::link::Link;
-use crate::load::{self, Gathered, RUN_COLUMNS, RUN_TABLES, RunRow};
+use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::value::{Value, values};
 use crate::writer::unknown;
 
@@ -48,9 +49,17 @@ async fn ids<K: Kind>(link: &mut Link, sql: &str, first: &[Value], page: Page) -
     Ok(paged(read?, most))
 }
 
+/// From which end runs are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    First,
+    Last,
+}
+
 /// A page of runs. `narrowed` is what the database can tell, with marks from `?3` on, and `kept` what only the view can.
 pub(crate) async fn runs(
     link: &mut Link,
+    from: From,
     page: Page,
     narrowed: &str,
     marks: Vec<Value>,
@@ -58,8 +67,16 @@ pub(crate) async fn runs(
     kept: impl Fn(&RunView) -> bool,
 ) -> Result<Listed<RunView>, Fault> {
     let (mut after, most) = bounds(page);
+    let (beyond, order) = match from {
+        From::First => (">", ""),
+        From::Last => ("<", "DESC"),
+    };
+    if from == From::Last && page.after.is_none() {
+        after = i64::MAX;
+    }
     let sql = format!(
-        "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_key > ?1 AND {narrowed} ORDER BY r.run_key LIMIT ?2"
+        "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_key {beyond} ?1 AND {narrowed} \
+         ORDER BY r.run_key {order} LIMIT ?2"
     );
     let mut found = Vec::new();
     // What the database cannot tell leaves holes, which the next rows fill.
@@ -88,8 +105,8 @@ async fn path(
     gathered: &mut Gathered,
     turn: TurnId,
     most: usize,
-) -> Result<(Vec<TurnId>, Vec<load::Stretch>), Fault> {
-    let stretches = load::path(link, turn, most).await?.ok_or_else(|| missing("turn", turn))?;
+) -> Result<(Vec<TurnId>, Vec<rows::Stretch>), Fault> {
+    let stretches = rows::path(link, turn, most).await?.ok_or_else(|| missing("turn", turn))?;
     let turns: Vec<TurnId> = stretches.iter().flat_map(|stretch| &stretch.turns).rev().copied().collect();
     gathered.turns(link, &turns).await?;
     Ok((turns, stretches))
@@ -257,6 +274,21 @@ impl Loom for Store {
         .await
     }
 
+    async fn thread_end(&self, leaf: TurnId, most: usize) -> Result<Thread, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                let most = most.clamp(1, PAGE_ITEMS_MAX);
+                let (_, stretches) = path(link, &mut gathered, leaf, most).await?;
+                for fold in gathered.folds(link, &stretches).await? {
+                    gathered.tree.hold_fold(fold);
+                }
+                gathered.show(link, move |tree, bodies| tree.thread_end(leaf, most, bodies)).await
+            })
+        })
+        .await
+    }
+
     async fn leaves(&self, loom: LoomId, page: Page) -> Result<Listed<TurnId>, Error> {
         self.look(move |link| {
             Box::pin(async move {
@@ -320,7 +352,7 @@ impl Loom for Store {
     async fn folds(&self, turn: TurnId) -> Result<Vec<FoldView>, Error> {
         self.look(move |link| {
             Box::pin(async move {
-                let stretches = load::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
+                let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| missing("turn", turn))?;
                 let mut gathered = Gathered::default();
                 let folds = gathered.folds(link, &stretches).await?;
                 let shown = |_: &Projection, bodies: &dyn Bodies| {
@@ -336,20 +368,29 @@ impl Loom for Store {
     }
 
     async fn runs(&self, page: Page) -> Result<Listed<RunView>, Error> {
-        self.look(move |link| Box::pin(async move { runs(link, page, "true", Vec::new(), |_| true, |_| true).await }))
-            .await
+        self.runs_standing(None, From::First, page).await
     }
 
     async fn runs_in(&self, state: RunState, page: Page) -> Result<Listed<RunView>, Error> {
-        // Whether a live run waits, is queued or runs is for the view to say.
-        let narrowed = match state {
-            RunState::Queued | RunState::Running | RunState::Waiting => "r.phase = 'live'",
-            RunState::Terminated => "r.phase = 'terminated'",
-            RunState::Truncated => "r.phase = 'truncated'",
-            RunState::Failed => "r.phase IN ('failed', 'unsuccessful')",
-        };
+        self.runs_standing(Some(state), From::First, page).await
+    }
+
+    async fn latest_runs(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Error> {
+        self.runs_standing(state, From::Last, page).await
+    }
+
+    async fn last_run(&self) -> Result<Option<RunView>, Error> {
         self.look(move |link| {
-            Box::pin(async move { runs(link, page, narrowed, Vec::new(), |_| true, |view| view.state == state).await })
+            Box::pin(async move {
+                // Ids are in the order of time, and have an index.
+                let sql = format!(
+                    "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.root_run_id IS NULL OR r.root_run_id = r.run_id \
+                     ORDER BY r.run_id DESC LIMIT 1"
+                );
+                let found = link.query(&sql, &[]).await?.into_iter().next();
+                let row = found.map(|mut row| RunRow::read(&mut row)).transpose()?;
+                Ok(row.map(|row| row.view(|_| true)).transpose()?)
+            })
         })
         .await
     }
@@ -357,7 +398,7 @@ impl Loom for Store {
     async fn run(&self, run: RunId) -> Result<RunView, Error> {
         self.look(move |link| {
             Box::pin(async move {
-                let row = load::run(link, run).await?.ok_or_else(|| unknown(run))?;
+                let row = rows::run(link, run).await?.ok_or_else(|| unknown(run))?;
                 Ok(row.view(|_| true)?)
             })
         })
@@ -378,6 +419,24 @@ impl Loom for Store {
                 within(link, &beginning, "turn_id", "turns", Named::Turn, &mut found).await?;
                 Ok(beginning.one_of(&found)?)
             })
+        })
+        .await
+    }
+}
+
+impl Store {
+    async fn runs_standing(&self, state: Option<RunState>, from: From, page: Page) -> Result<Listed<RunView>, Error> {
+        // Whether a live run waits, is queued or runs is for the view to say.
+        let narrowed = match state {
+            None => "true",
+            Some(RunState::Queued | RunState::Running | RunState::Waiting) => "r.phase = 'live'",
+            Some(RunState::Terminated) => "r.phase = 'terminated'",
+            Some(RunState::Truncated) => "r.phase = 'truncated'",
+            Some(RunState::Failed) => "r.phase IN ('failed', 'unsuccessful')",
+        };
+        let kept = move |view: &RunView| state.is_none_or(|state| view.state == state);
+        self.look(move |link| {
+            Box::pin(async move { runs(link, from, page, narrowed, Vec::new(), |_| true, kept).await })
         })
         .await
     }

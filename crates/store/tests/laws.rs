@@ -359,10 +359,20 @@ async fn assert_alike(both: &Both) {
             assert_eq!(store.children(turn.id).await.unwrap(), memory.children(turn.id).await.unwrap());
             assert_eq!(store.rewards(turn.id).await.unwrap(), memory.rewards(turn.id).await.unwrap());
             assert_eq!(store.tail(turn.id, 2).await.unwrap(), memory.tail(turn.id, 2).await.unwrap());
+            for most in [1, 3] {
+                let end = memory.thread_end(turn.id, most).await.unwrap();
+                assert_eq!(store.thread_end(turn.id, most).await.unwrap(), end);
+                let shown = |fold: &cantrip_loom::FoldView| end.turns.iter().any(|turn| turn.id == fold.fold.after);
+                let folds = memory.folds(turn.id).await.unwrap().into_iter().filter(shown);
+                assert_eq!(end.folds, folds.collect::<Vec<_>>());
+            }
         }
     }
     let runs = whole(async |page| memory.runs(page).await).await;
     assert_eq!(whole(async |page| store.runs(page).await).await, runs);
+    assert_eq!(store.last_run().await.unwrap(), memory.last_run().await.unwrap());
+    let latest: Vec<_> = runs.iter().rev().cloned().collect();
+    assert_eq!(whole(async |page| store.latest_runs(None, page).await).await, latest);
     for state in [RunState::Running, RunState::Waiting, RunState::Terminated] {
         let expected: Vec<_> = runs.iter().filter(|run| run.state == state).cloned().collect();
         assert_eq!(whole(async |page| store.runs_in(state, page).await).await, expected);

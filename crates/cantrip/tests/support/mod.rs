@@ -366,12 +366,15 @@ mod dying {
         path(turn: TurnId) -> Vec<Turn>;
         tail(turn: TurnId, most: usize) -> Vec<Turn>;
         thread(leaf: TurnId) -> Thread;
+        thread_end(leaf: TurnId, most: usize) -> Thread;
         leaves(loom: LoomId, page: Page) -> Listed<TurnId>;
         children(turn: TurnId) -> Vec<TurnId>;
         rewards(turn: TurnId) -> Vec<RewardView>;
         folds(turn: TurnId) -> Vec<FoldView>;
         runs(page: Page) -> Listed<RunView>;
         runs_in(state: RunState, page: Page) -> Listed<RunView>;
+        latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;
+        last_run() -> Option<RunView>;
         run(run: RunId) -> RunView;
         resolve(prefix: &str) -> Named;
     }

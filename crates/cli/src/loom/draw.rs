@@ -82,6 +82,9 @@ pub(crate) fn thread(thread: &Thread) -> String {
         entity.entity_id,
         one_line(&entity.medium)
     );
+    if let Some(first) = thread.turns.first().filter(|first| first.parent_id.is_some()) {
+        let _ = writeln!(text, "  {DIM}those before turn {} are not shown{DIM:#}", first.sequence);
+    }
     // Both are in the order of the path.
     let mut folds = thread.folds.iter().peekable();
     for turn in &thread.turns {

@@ -1,7 +1,7 @@
 //! What does an id, the beginning of one, `@last` or nothing stand for?
 
 use cantrip::canon::{EntityId, LoomId, RunId, TurnId};
-use cantrip::loom::{AnyLoom, Error, Loom, Named, Page, RunView};
+use cantrip::loom::{AnyLoom, Error, Loom, Named, RunView};
 use cantrip::{loom_named, store_refusal};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
@@ -114,18 +114,7 @@ async fn leaf(loom: &AnyLoom, entity: EntityId, asked: &str) -> Result<TurnId, R
 
 /// The run that was begun last by someone, not by a call of another run.
 async fn latest(loom: &AnyLoom) -> Result<RunView, Refusal> {
-    let mut page = Page::FIRST;
-    let mut latest: Option<RunView> = None;
-    loop {
-        let listed = loom.runs(page).await.map_err(stored)?;
-        let begun = listed.items.into_iter().filter(|run| run.root_run_id.is_none_or(|root| root == run.run_id));
-        // What was imported stands where it was taken in; its time says when it was begun.
-        latest = latest.into_iter().chain(begun).max_by_key(|run| run.created_at);
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return latest.ok_or_else(empty),
-        }
-    }
+    loom.last_run().await.map_err(stored)?.ok_or_else(empty)
 }
 
 async fn named(loom: &AnyLoom, asked: &str) -> Result<Named, Refusal> {

@@ -1,6 +1,5 @@
 //! Which runs there are, and how each stands.
 
-use std::collections::VecDeque;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -97,24 +96,16 @@ impl Listing {
     async fn rows(&self, loom: &AnyLoom) -> Result<Vec<Row>, Refusal> {
         let stored = |error: Error| store_refusal(&error);
         let most = self.limit.min(RUNS_LISTED_MAX);
-        let mut kept: VecDeque<RunView> = VecDeque::new();
-        let mut page = Page::FIRST;
-        loop {
-            let listed = match self.state.map(recorded) {
-                Some(state) => loom.runs_in(state, page).await,
-                None => loom.runs(page).await,
-            };
-            let listed = listed.map_err(stored)?;
+        let mut rows = Vec::new();
+        let mut page = Page { after: None, most };
+        while rows.len() < most {
+            page.most = most - rows.len();
+            let listed = loom.latest_runs(self.state.map(recorded), page).await.map_err(stored)?;
             for run in listed.items {
                 // Whether a run has an owner is only known by its lease.
-                if let Some(wanted) = self.state.filter(|state| matches!(state, Standing::Running | Standing::Orphaned))
-                    && standing(loom, &run).await.map_err(stored)?.0 != wanted
-                {
-                    continue;
-                }
-                kept.push_back(run);
-                if kept.len() > most {
-                    kept.pop_front();
+                let row = row(loom, run).await.map_err(stored)?;
+                if self.state.is_none_or(|wanted| wanted == row.standing) {
+                    rows.push(row);
                 }
             }
             match listed.next {
@@ -122,10 +113,7 @@ impl Listing {
                 None => break,
             }
         }
-        let mut rows = Vec::with_capacity(kept.len());
-        for run in kept {
-            rows.push(row(loom, run).await.map_err(stored)?);
-        }
+        rows.reverse();
         Ok(rows)
     }
 }

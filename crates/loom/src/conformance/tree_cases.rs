@@ -97,9 +97,20 @@ pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
             let tail = store.tail(leaf, most).await.expect("readable");
             assert_eq!(tail, path[path.len().saturating_sub(most)..], "the last {most} of {leaf}");
         }
+        let whole = store.thread(leaf).await.expect("a path");
+        assert_eq!(store.thread_end(leaf, path.len()).await.expect("a path"), whole);
+        for most in 1..path.len() {
+            let end = store.thread_end(leaf, most).await.expect("a path");
+            assert_eq!(end.turns, path[path.len() - most..]);
+            assert_eq!((end.leaf, end.state, &end.entity), (leaf, whole.state, &whole.entity));
+            let shown = |cast: &crate::CastView| end.turns.iter().any(|turn| turn.cast_id == cast.cast.cast_id);
+            let casts: Vec<_> = whole.casts.iter().filter(|cast| shown(cast)).cloned().collect();
+            assert_eq!(end.casts, casts);
+        }
     }
     let unknown: TurnId = weaver.id();
     assert!(matches!(store.tail(unknown, 3).await, Err(Error::NotFound { .. })));
+    assert!(matches!(store.thread_end(unknown, 3).await, Err(Error::NotFound { .. })));
 }
 
 /// A parent whose one utterance delegates `children` times in a row, each to one child that is done at once; gives the
@@ -465,6 +476,21 @@ pub(super) async fn runs_are_listed_by_where_they_stand<S: Subject>(subject: S) 
     let first = store.runs_in(RunState::Running, Page { after: None, most: 1 }).await.expect("readable");
     let second = store.runs_in(RunState::Running, Page { after: first.next, most: 1 }).await.expect("readable");
     assert_eq!((first.items[0].run_id, second.items[0].run_id, second.next), (all[2].run_id, all[4].run_id, None));
+    for state in states.map(Some).into_iter().chain([None]) {
+        let expected: Vec<_> =
+            all.iter().rev().filter(|run| state.is_none_or(|state| run.state == state)).cloned().collect();
+        let (mut page, mut listed) = (Page { after: None, most: 2 }, Vec::new());
+        loop {
+            let part = store.latest_runs(state, page).await.expect("readable");
+            listed.extend(part.items);
+            page.after = part.next;
+            if part.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, expected, "{state:?}");
+    }
+    assert_eq!(store.last_run().await.expect("readable"), all.last().cloned());
 }
 
 pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subject: S) {

@@ -235,7 +235,25 @@ impl Projection {
     }
 
     pub fn thread(&self, leaf: TurnId, bodies: &dyn Bodies) -> Result<Thread, Error> {
-        let turns = self.path(leaf, bodies)?;
+        let folds = self.folds(leaf, bodies)?;
+        self.thread_of(leaf, self.path(leaf, bodies)?, folds, bodies)
+    }
+
+    /// The last `most` turns of a thread, with the folds that were made behind them.
+    pub fn thread_end(&self, leaf: TurnId, most: usize, bodies: &dyn Bodies) -> Result<Thread, Error> {
+        let turns = self.tail(leaf, most.max(1), bodies)?;
+        let shown: BTreeSet<TurnId> = turns.iter().map(|turn| turn.id).collect();
+        let folds = self.folds_among(leaf, Some(&shown), bodies)?;
+        self.thread_of(leaf, turns, folds, bodies)
+    }
+
+    fn thread_of(
+        &self,
+        leaf: TurnId,
+        turns: Vec<Turn>,
+        folds: Vec<FoldView>,
+        bodies: &dyn Bodies,
+    ) -> Result<Thread, Error> {
         let mut casts = Vec::new();
         let mut forks = Vec::new();
         let mut met = BTreeSet::new();
@@ -252,7 +270,7 @@ impl Projection {
             Closing::Truncated { .. } => ThreadState::Truncated,
         };
         let entity = self.entity(last.entity_id)?;
-        Ok(Thread { leaf, state, entity, casts, folds: self.folds(leaf, bodies)?, forks, turns })
+        Ok(Thread { leaf, state, entity, casts, folds, forks, turns })
     }
 
     pub fn leaves(&self, loom: LoomId, asked: Page) -> Result<Listed<TurnId>, Error> {
@@ -280,9 +298,19 @@ impl Projection {
     /// Folds of the entity and of those it branched off from. A child's list starts at its own root, so a fold of the
     /// entity that spawned it is none of its views.
     pub fn folds(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Vec<FoldView>, Error> {
+        self.folds_among(turn, None, bodies)
+    }
+
+    /// Those of them that were made behind one of these turns, which are the end of the path.
+    fn folds_among(
+        &self,
+        turn: TurnId,
+        shown: Option<&BTreeSet<TurnId>>,
+        bodies: &dyn Bodies,
+    ) -> Result<Vec<FoldView>, Error> {
         let mut found = Vec::new();
         let mut next = Some(turn);
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|id| shown.is_none_or(|shown| shown.contains(id))) {
             let node = self.closed_turn(id)?.0;
             found.extend(node.folds.iter().filter_map(|fold| self.folds.get(fold)));
             next = match self.entity_node(node.entity)?.entity.origin {
@@ -293,7 +321,7 @@ impl Projection {
         found.sort_by_key(|node| node.place);
         // A fold that another branch made after the same turn is no view of this one, nor is one that it made after this
         // one had branched off.
-        let lineage = self.lineage(turn)?;
+        let lineage = self.lineage(turn, shown)?;
         let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
         let own = found.into_iter().filter(shared);
         own.map(|node| Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at }))
@@ -301,7 +329,7 @@ impl Projection {
     }
 
     /// The entity of a turn and those it branched off from, each with the place of the first fold that is not shared.
-    fn lineage(&self, turn: TurnId) -> Result<BTreeMap<EntityId, u64>, Error> {
+    fn lineage(&self, turn: TurnId, shown: Option<&BTreeSet<TurnId>>) -> Result<BTreeMap<EntityId, u64>, Error> {
         let mut lineage = BTreeMap::new();
         let mut entity = self.closed_turn(turn)?.0.entity;
         let mut until = u64::MAX;
@@ -309,11 +337,11 @@ impl Projection {
             lineage.insert(entity, until);
             let node = self.entity_node(entity)?;
             match node.entity.origin {
-                Origin::Fork(fork) => {
+                Origin::Fork(fork) if shown.is_none_or(|shown| shown.contains(&fork.turn)) => {
                     until = until.min(node.folds_before);
                     entity = self.closed_turn(fork.turn)?.0.entity;
                 }
-                Origin::Root | Origin::Child { .. } => return Ok(lineage),
+                Origin::Root | Origin::Child { .. } | Origin::Fork(_) => return Ok(lineage),
             }
         }
     }
@@ -338,6 +366,35 @@ impl Projection {
             }
         }
         Ok(Listed { items, next: None })
+    }
+
+    /// The same from the last one on; a page's place is that of the one that was shown last.
+    pub fn latest_runs_where(
+        &self,
+        asked: Page,
+        held: impl Fn(RunId) -> bool,
+        kept: impl Fn(&RunView) -> bool,
+    ) -> Result<Listed<RunView>, Error> {
+        let all = self.run_order.len();
+        let end = asked.after.map_or(all, |after| usize::try_from(after).unwrap_or(all).min(all));
+        let most = asked.most.min(PAGE_ITEMS_MAX);
+        let mut items = Vec::new();
+        for (place, run) in self.run_order.iter().enumerate().take(end).rev() {
+            let view = self.run(*run, held(*run))?;
+            if kept(&view) {
+                if items.len() == most {
+                    return Ok(Listed { items, next: Some(place as u64 + 1) });
+                }
+                items.push(view);
+            }
+        }
+        Ok(Listed { items, next: None })
+    }
+
+    /// The run that was begun last, and not below another.
+    pub fn last_run(&self) -> Option<RunId> {
+        let begun = self.runs.iter().filter(|(id, node)| node.opening.root_run_id.is_none_or(|root| root == **id));
+        begun.map(|(id, _)| *id).max()
     }
 
     pub fn run(&self, run: RunId, held: bool) -> Result<RunView, Error> {
