@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cantrip_canon::{ApprovalId, RunId, Timestamp};
-use cantrip_loom::{Actor, Answer, Draft, Event, Held, Journal, Kind, Loom, Record, RunState, Seq, Step, StepId};
+use cantrip_loom::{Actor, Answer, Draft, Event, Held, Journal, Kind, Loom, RunState, Seq, Step, StepId};
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
 use serde::Serialize;
@@ -62,6 +62,15 @@ pub struct Pending {
     pub expires_at: Timestamp,
 }
 
+/// Something that a person was asked.
+struct Request {
+    approval_id: ApprovalId,
+    payload: Map<String, Value>,
+    decided: bool,
+    /// None where it cannot be read: then it is asked for as long as it takes.
+    expires_at: Option<Timestamp>,
+}
+
 impl Runtime {
     /// The calls of a run that wait for a person, in the order in which they were asked for.
     pub async fn pending(&self, run: RunId) -> Result<Vec<Pending>, Refusal> {
@@ -69,28 +78,40 @@ impl Runtime {
     }
 
     async fn pending_of(&self, run: RunId) -> Result<Vec<Pending>, Unable> {
-        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
         let now = self.now().wall;
-        let mut pending: Vec<Pending> = Vec::new();
-        for record in &records {
+        let mut pending = Vec::new();
+        for Request { approval_id, payload, decided, expires_at } in self.requests(run).await? {
+            let Some(expires_at) = expires_at.filter(|expires| !decided && now < *expires) else { continue };
+            let args = self.loaded_args(payload.get("args")).await?;
+            let gate = payload.get("gate").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let reasons = payload.get("reasons").cloned().unwrap_or_default();
+            pending.push(Pending { approval_id, gate, args, reasons, expires_at });
+        }
+        Ok(pending)
+    }
+
+    /// Everything that a person was asked in a run, in order.
+    async fn requests(&self, run: RunId) -> Result<Vec<Request>, Unable> {
+        let mut requests: Vec<Request> = Vec::new();
+        let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
+        while let Some(record) = records.try_next().await? {
             let Kind::Other(kind) = &record.kind else { continue };
             let Event::Other { payload, .. } = record.event()? else { continue };
             let text = |key: &str| payload.get(key).and_then(Value::as_str);
             let Some(approval_id) = text("approval_id").and_then(|id| id.parse().ok()) else { continue };
             match kind.as_str() {
                 REQUESTED => {
-                    let Some(expires_at) = text("expires_at").and_then(|at| at.parse().ok()) else { continue };
-                    let args = self.loaded_args(payload.get("args")).await?;
-                    let (gate, reasons) = (text("gate").unwrap_or_default(), payload.get("reasons"));
-                    let reasons = reasons.cloned().unwrap_or_default();
-                    pending.push(Pending { approval_id, gate: gate.to_owned(), args, reasons, expires_at });
+                    let expires_at = text("expires_at").and_then(|at| at.parse().ok());
+                    requests.push(Request { approval_id, payload, decided: false, expires_at });
                 }
-                DECIDED => pending.retain(|asked| asked.approval_id != approval_id),
+                DECIDED => {
+                    let asked = requests.iter_mut().filter(|asked| asked.approval_id == approval_id);
+                    asked.for_each(|asked| asked.decided = true);
+                }
                 _ => {}
             }
         }
-        pending.retain(|asked| now < asked.expires_at);
-        Ok(pending)
+        Ok(requests)
     }
 
     /// The arguments as they were asked for; long ones are bodies of their own.
@@ -129,27 +150,12 @@ impl Runtime {
             }
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
-        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
-        let mut asked: Option<Map<String, Value>> = None;
-        let mut decided = false;
-        for record in &records {
-            let Kind::Other(kind) = &record.kind else { continue };
-            let Event::Other { payload, .. } = record.event()? else { continue };
-            if payload.get("approval_id").and_then(Value::as_str) != Some(approval.to_string().as_str()) {
-                continue;
-            }
-            match kind.as_str() {
-                REQUESTED => asked = Some(payload),
-                DECIDED => decided = true,
-                _ => {}
-            }
-        }
-        let Some(asked) = asked else {
+        let asked = self.requests(run).await?.into_iter().rfind(|asked| asked.approval_id == approval);
+        let Some(Request { decided, expires_at, .. }) = asked else {
             return Err(Refusal::from(codes::not_found("approval", approval.to_string())).into());
         };
         let now = self.now().wall;
-        let expires = asked.get("expires_at").and_then(Value::as_str).and_then(|at| at.parse().ok());
-        let state = match expires {
+        let state = match expires_at {
             _ if decided => "decided",
             Some(expires) if now >= expires => "expired",
             Some(_) | None => {

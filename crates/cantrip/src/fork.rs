@@ -108,7 +108,7 @@ impl Runtime {
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
-        let past = self.past_at(cantrip, &thread.entity, Some(at), cantrip.measure().window).await?;
+        let past = self.past_of(cantrip, &thread.entity, &thread, cantrip.measure().window).await?;
         // What the original had touched up to here, it has touched too.
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
-use cantrip_loom::{Cast, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq};
+use cantrip_loom::{
+    Cast, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq, Thread,
+};
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
@@ -208,17 +210,30 @@ impl Runtime {
         at: Option<TurnId>,
         window: Option<u64>,
     ) -> Result<Past, Unable> {
-        let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
         let Some(at) = at else {
-            return Ok(Past { touched: labels, ..nothing_yet(cantrip, window) });
+            let touched = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
+            return Ok(Past { touched, ..nothing_yet(cantrip, window) });
         };
         let thread = self.loom().thread(at).await?;
-        let view = View::of(frame(cantrip, window), &thread).map_err(|_| Error::Incoherent {
+        self.past_of(cantrip, made, &thread, window).await
+    }
+
+    /// Where an entity stands at the end of this thread of its own.
+    pub(crate) async fn past_of(
+        &self,
+        cantrip: &Cantrip,
+        made: &EntityView,
+        thread: &Thread,
+        window: Option<u64>,
+    ) -> Result<Past, Unable> {
+        let at = thread.leaf;
+        let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
+        let view = View::of(frame(cantrip, window), thread).map_err(|_| Error::Incoherent {
             run: made.run_id,
             kind: "turn".to_owned(),
             fault: "its path cannot be told as a list",
         })?;
-        let touched = labels.with(&self.touched(cantrip.circle(), &thread).await?);
+        let touched = labels.with(&self.touched(cantrip.circle(), thread).await?);
         let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
         let images = thread.casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
         Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched, images })
