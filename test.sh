@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 case "${1:-}" in
   "") ;;
   --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000
-    export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-200}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}" ;;
+    export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-4000}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}" ;;
   *) echo "usage: ./test.sh [--long]" >&2; exit 2 ;;
 esac
 
