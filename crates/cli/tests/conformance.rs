@@ -12,6 +12,8 @@ use cantrip_tests::garble;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::support::own_postgres;
+
 /// Cases of ours that fail, each with the reason; one that passes again has to leave this list.
 const NOT_YET: &[(&str, &str)] = &[];
 
@@ -113,7 +115,7 @@ fn our_own_cases_hold_in_sqlite() {
 
 #[test]
 fn our_own_cases_hold_in_postgres_where_one_is_given() {
-    let Ok(store) = std::env::var("CANTRIP_TEST_POSTGRES") else { return };
+    let Some(store) = own_postgres() else { return };
     assert_only_known_failures(&judged(&suite(), &["--store", &store]));
 }
 

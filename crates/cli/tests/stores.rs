@@ -5,7 +5,7 @@ use crate::support;
 use std::fs;
 
 use cantrip_reply::codes;
-use support::Folder;
+use support::{Folder, own_postgres};
 
 fn folder() -> Folder {
     let folder = Folder::new();
@@ -75,7 +75,7 @@ fn looking_at_a_store_that_is_not_there_makes_none() {
 
 #[test]
 fn a_cast_in_postgres_is_read_from_other_processes_where_one_is_given() {
-    let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES") else { return };
+    let Some(url) = own_postgres() else { return };
     let folder = folder();
     folder.envelope(&["cast", "hello.toml", "say hello", "--store", &url], codes::TERMINATED.any());
     folder.envelope(&["loom", "thread", "--store", &url], codes::READ.any());

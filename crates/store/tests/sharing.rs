@@ -7,15 +7,15 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cantrip_loom::conformance::{Episode, Weaver, at, utterance};
+use cantrip_loom::conformance::{Episode, Subject, Weaver, at, utterance};
 use cantrip_loom::{
     Actor, Answer, Conflict, Error, Event, Journal, Loom, Origin, Owner, Page, Record, Reward, Seq, Step,
 };
 use cantrip_store::Store;
-use futures_util::future::{join, join_all};
-use futures_util::{FutureExt, TryStreamExt};
+use futures_util::future::{join, join_all, join4};
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::json;
-use support::{InFile, Kit};
+use support::{InFile, InPostgres, Kit};
 
 on_both!(
     a_zombie_writes_nothing_after_another_process_took_over,
@@ -24,6 +24,7 @@ on_both!(
     an_entity_is_cast_by_one_process_at_a_time,
     a_run_that_failed_in_one_process_is_given_up_in_all,
     a_reader_in_another_process_is_woken,
+    a_run_is_followed_from_any_place_while_another_process_writes_it,
     two_stores_at_once_lose_nothing,
     more_than_the_queue_holds_is_written_in_order,
 );
@@ -203,6 +204,62 @@ async fn a_reader_in_another_process_is_woken<K: Kit>(kit: K) {
         weaver.commit(step).await;
         assert_eq!(grown.await.unwrap(), after.next());
     }
+}
+
+async fn a_run_is_followed_from_any_place_while_another_process_writes_it<K: Kit>(kit: K) {
+    let (one, two) = (kit.store(), kit.again().unwrap());
+    let mut weaver = Weaver::new(one);
+    let episode = weaver.cast("count").await;
+    let write = async {
+        for _ in 0..20 {
+            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+            weaver.commit(step).await;
+        }
+    };
+    // The cast is three records. A cursor is the place behind which one goes on.
+    let followed = |after: u64| {
+        let records = two.follow(episode.run, Seq::new(after)).take(usize::try_from(23 - after).unwrap());
+        records.try_collect::<Vec<Record>>()
+    };
+    let (all, late, newest, ()) = join4(followed(0), followed(10), followed(22), write).await;
+    let written = records(one, &episode).await;
+    assert_eq!(all.unwrap(), written);
+    assert_eq!((late.unwrap(), newest.unwrap()), (written[10..].to_vec(), written[22..].to_vec()));
+    // One that was lost is taken up where it ended, and a read from there ends with what is there.
+    let rest: Vec<Record> = two.read(episode.run, Seq::new(20)).try_collect().await.unwrap();
+    assert_eq!(rest, written[20..]);
+    let none: Vec<Record> = two.read(episode.run, Seq::new(23)).try_collect().await.unwrap();
+    assert!(none.is_empty());
+}
+
+/// Cuts off whoever listens for notifications, so that those sent now are lost.
+fn deafen(kit: &InPostgres) -> i64 {
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{}%'",
+        kit.schema
+    );
+    kit.number(&sql)
+}
+
+#[test]
+fn a_lost_notification_loses_no_record() {
+    cantrip_loom::conformance::run(async {
+        let kit = InPostgres::fresh();
+        let (one, two) = (kit.store(), kit.again().unwrap());
+        let mut weaver = Weaver::new(one);
+        let episode = weaver.cast("count").await;
+        let mut followed = std::pin::pin!(two.follow(episode.run, Seq::new(3)));
+        let mut deafened = 0;
+        for n in 0..5 {
+            // Whoever waits is waiting, and then hears nothing.
+            assert!(followed.next().now_or_never().is_none());
+            deafened += deafen(&kit);
+            let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd()));
+            weaver.commit(step).await;
+            assert_eq!(followed.next().await.unwrap().unwrap().seq, Seq::new(4 + n));
+        }
+        assert!(deafened > 0, "someone listened");
+    });
 }
 
 async fn two_stores_at_once_lose_nothing<K: Kit>(kit: K) {
