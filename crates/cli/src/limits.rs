@@ -52,6 +52,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("reply", cantrip_reply::limits::ALL),
     ("stream", cantrip_stream::limits::ALL),
     ("spend", cantrip_spend::limits::ALL),
+    ("contract", cantrip_contract::limits::ALL),
     ("loom", cantrip_loom::limits::ALL),
     ("crystal", cantrip_crystal::limits::ALL),
     ("circle", cantrip_circle::limits::ALL),

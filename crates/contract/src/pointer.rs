@@ -1,0 +1,344 @@
+//! Which artifact is served, and to whom another one?
+//!
+//! Whether a caller gets the canary is a hash of the signature, the rollout's seed and the caller's key: nothing is
+//! stored, the same key always has the same bucket, and raising the percent never moves a key back. Every change checks
+//! the version it was made from and gives an audit that goes into the same step. Rolling back undoes the head of the
+//! audits, one after the other.
+
+use cantrip_canon::{AuditId, Timestamp, bytes_hash};
+use cantrip_reply::{Refusal, codes};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::limits::ROLLOUT_TEXT_BYTES_MAX;
+use crate::{CompiledId, SignatureId};
+
+/// Where a key falls, from 0 to 99.
+pub type Bucket = u8;
+
+/// The bucket of a key.
+///
+/// ```
+/// # use cantrip_contract::bucket;
+/// let id = "@cantrip/text/Classify.v1".parse().unwrap();
+/// assert_eq!(bucket(&id, "default", "run_1"), 47);
+/// ```
+pub fn bucket(signature: &SignatureId, seed: &str, key: &str) -> Bucket {
+    let hash = bytes_hash(format!("{signature}|{seed}|{key}").as_bytes());
+    let first: [u8; 4] = std::array::from_fn(|index| hash.as_bytes()[index]);
+    (u32::from_be_bytes(first) % 100) as u8
+}
+
+/// The key that a caller is counted by: the one it gives, else its run, its thread, its agent, its user.
+pub fn canary_key<'a>(candidates: impl IntoIterator<Item = Option<&'a str>>) -> &'a str {
+    candidates.into_iter().flatten().next().unwrap_or("default")
+}
+
+/// The second artifact, and how many callers of a hundred get it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Canary {
+    pub artifact: CompiledId,
+    /// 0 stops it at once.
+    pub percent: u8,
+}
+
+/// What a signature's callers get.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pointer {
+    pub signature_id: SignatureId,
+    pub primary_artifact: CompiledId,
+    pub canary_artifact: Option<CompiledId>,
+    pub canary_percent: u8,
+    pub rollout_seed: String,
+    pub metadata: Value,
+    pub version: u64,
+    /// The last change that a rollback would undo.
+    pub head_audit_id: Option<AuditId>,
+    pub updated_at: Timestamp,
+    pub updated_by: String,
+}
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    Primary,
+    Canary,
+}
+
+/// What one caller gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Variant {
+    pub key: String,
+    pub bucket: Bucket,
+    pub variant: Side,
+    pub compiled_id: CompiledId,
+}
+
+impl Pointer {
+    /// What the caller with this key gets.
+    pub fn variant(&self, key: &str) -> Variant {
+        let bucket = bucket(&self.signature_id, &self.rollout_seed, key);
+        let canary = self.canary_artifact.as_ref().filter(|_| self.canary_percent > bucket);
+        let (variant, compiled_id) = match canary {
+            Some(artifact) => (Side::Canary, artifact),
+            None => (Side::Primary, &self.primary_artifact),
+        };
+        Variant { key: key.to_owned(), bucket, variant, compiled_id: compiled_id.clone() }
+    }
+
+    /// Whether it serves what the other one serves.
+    fn same(&self, other: &Self) -> bool {
+        self.primary_artifact == other.primary_artifact
+            && self.canary_artifact == other.canary_artifact
+            && self.canary_percent == other.canary_percent
+            && self.rollout_seed == other.rollout_seed
+            && self.metadata == other.metadata
+    }
+}
+
+/// What was done to a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Set,
+    Canary,
+    Clear,
+    Promote,
+    Rollback,
+}
+
+/// The record of one change. Written once, with the change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Audit {
+    pub audit_id: AuditId,
+    pub signature_id: SignatureId,
+    pub action: Action,
+    pub actor: String,
+    pub reason: Option<String>,
+    pub metadata: Value,
+    pub before: Option<Pointer>,
+    pub after: Pointer,
+    pub version_after: u64,
+    /// What was the head before.
+    pub parent_audit_id: Option<AuditId>,
+    /// What a rollback undid.
+    pub target_audit_id: Option<AuditId>,
+    pub eval_id: Option<String>,
+    pub forced: bool,
+    pub at: Timestamp,
+}
+
+/// A change that someone wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Serve this artifact to everyone; the seed stays unless another one is given.
+    Set { artifact: CompiledId, seed: Option<String>, metadata: Option<Value> },
+    /// Serve this artifact to so many of a hundred.
+    Canary(Canary),
+    /// No canary any more.
+    Clear,
+    /// Make this artifact the primary. The gate was asked before; `forced` says that it was passed over.
+    Promote { artifact: CompiledId, eval_id: Option<String>, forced: bool },
+    /// Undo the head, or everything down to this audit and with it.
+    Rollback { to: Option<AuditId> },
+}
+
+/// A pointer and the audit that goes with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    pub pointer: Pointer,
+    pub audit: Audit,
+}
+
+/// Why a pointer stays as it is.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PointerFault {
+    #[error("it is at version {actual}, not {expected}")]
+    Version { actual: u64, expected: u64 },
+    #[error("there is no pointer yet: set one first")]
+    Missing,
+    #[error("there is nothing to roll back to")]
+    NothingToUndo,
+    #[error("{0} is not on the way back from the present state")]
+    NotOnTheWay(AuditId),
+    #[error("{0} is more than a hundred percent")]
+    Percent(u8),
+    #[error("a rollout seed has no | and at most {ROLLOUT_TEXT_BYTES_MAX} bytes")]
+    Seed,
+    #[error("passing over the gate needs a reason")]
+    Unreasoned,
+}
+
+impl PointerFault {
+    /// As a reply about the pointer of this signature.
+    pub fn refusal(&self, signature: &SignatureId, current: Option<&Pointer>) -> Refusal {
+        let id = signature.to_string();
+        match self {
+            Self::Version { actual, expected } => {
+                codes::version_conflict("pointer", id, *actual, *expected).data(json!({ "pointer": current })).into()
+            }
+            Self::Missing => codes::contract_unknown("pointer", id).into(),
+            Self::NothingToUndo | Self::NotOnTheWay(_) => {
+                codes::wrong_state("pointer", id, self.to_string(), "rollback", "an audit to undo")
+                    .data(json!({"reason": "rollback_unavailable"}))
+                    .into()
+            }
+            Self::Percent(_) | Self::Seed | Self::Unreasoned => {
+                codes::config_invalid("pointer", id, self.to_string()).into()
+            }
+        }
+    }
+}
+
+/// Who changes it, when, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    pub audit_id: AuditId,
+    pub actor: String,
+    pub reason: Option<String>,
+    pub at: Timestamp,
+}
+
+impl Change {
+    /// The pointer after this change and its audit; nothing if it changes nothing. `audits` gives the audits of this
+    /// signature by id: a rollback walks them.
+    pub fn of(
+        self,
+        signature: &SignatureId,
+        current: Option<&Pointer>,
+        expected_version: u64,
+        by: By,
+        audits: &dyn Fn(AuditId) -> Option<Audit>,
+    ) -> Result<Option<Changed>, PointerFault> {
+        let actual = current.map_or(0, |pointer| pointer.version);
+        if actual != expected_version {
+            return Err(PointerFault::Version { actual, expected: expected_version });
+        }
+        let action = self.action();
+        let (mut after, undone, eval_id, forced) = self.applied(signature, current, &by, audits)?;
+        if current.is_some_and(|before| before.same(&after)) && undone.is_none() {
+            return Ok(None);
+        }
+        after.version = actual + 1;
+        after.updated_at = by.at;
+        after.updated_by.clone_from(&by.actor);
+        let (parent_audit_id, target_audit_id) = match undone {
+            // The way back continues where the undone change began.
+            Some((target, head)) => {
+                after.head_audit_id = head;
+                (current.and_then(|before| before.head_audit_id), Some(target))
+            }
+            None => {
+                after.head_audit_id = Some(by.audit_id);
+                (current.and_then(|before| before.head_audit_id), None)
+            }
+        };
+        let audit = Audit {
+            audit_id: by.audit_id,
+            signature_id: signature.clone(),
+            action,
+            actor: by.actor,
+            reason: by.reason,
+            metadata: after.metadata.clone(),
+            before: current.cloned(),
+            after: after.clone(),
+            version_after: after.version,
+            parent_audit_id,
+            target_audit_id,
+            eval_id,
+            forced,
+            at: by.at,
+        };
+        Ok(Some(Changed { pointer: after, audit }))
+    }
+
+    fn action(&self) -> Action {
+        match self {
+            Self::Set { .. } => Action::Set,
+            Self::Canary(_) => Action::Canary,
+            Self::Clear => Action::Clear,
+            Self::Promote { .. } => Action::Promote,
+            Self::Rollback { .. } => Action::Rollback,
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "used once, right above")]
+    fn applied(
+        self,
+        signature: &SignatureId,
+        current: Option<&Pointer>,
+        by: &By,
+        audits: &dyn Fn(AuditId) -> Option<Audit>,
+    ) -> Result<(Pointer, Option<(AuditId, Option<AuditId>)>, Option<String>, bool), PointerFault> {
+        let existing = || current.cloned().ok_or(PointerFault::Missing);
+        Ok(match self {
+            Self::Set { artifact, seed, metadata } => {
+                if seed.as_deref().is_some_and(|seed| seed.contains('|') || seed.len() > ROLLOUT_TEXT_BYTES_MAX) {
+                    return Err(PointerFault::Seed);
+                }
+                let fresh = || Pointer {
+                    signature_id: signature.clone(),
+                    primary_artifact: artifact.clone(),
+                    canary_artifact: None,
+                    canary_percent: 0,
+                    rollout_seed: "default".to_owned(),
+                    metadata: json!({}),
+                    version: 0,
+                    head_audit_id: None,
+                    updated_at: by.at,
+                    updated_by: by.actor.clone(),
+                };
+                let mut after = current.cloned().unwrap_or_else(fresh);
+                after.primary_artifact = artifact.clone();
+                after.rollout_seed = seed.unwrap_or(after.rollout_seed);
+                after.metadata = metadata.unwrap_or(after.metadata);
+                (after, None, None, false)
+            }
+            Self::Canary(Canary { artifact, percent }) => {
+                if percent > 100 {
+                    return Err(PointerFault::Percent(percent));
+                }
+                (Pointer { canary_artifact: Some(artifact), canary_percent: percent, ..existing()? }, None, None, false)
+            }
+            Self::Clear => (Pointer { canary_artifact: None, canary_percent: 0, ..existing()? }, None, None, false),
+            Self::Promote { artifact, eval_id, forced } => {
+                if forced && by.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+                    return Err(PointerFault::Unreasoned);
+                }
+                let mut after = existing()?;
+                // What is promoted needs no trial any more.
+                if after.canary_artifact.as_ref() == Some(&artifact) {
+                    (after.canary_artifact, after.canary_percent) = (None, 0);
+                }
+                after.primary_artifact = artifact;
+                (after, None, eval_id, forced)
+            }
+            Self::Rollback { to } => {
+                let before = existing()?;
+                let target = undone(&before, to, audits)?;
+                let restored = target.before.clone().ok_or(PointerFault::NothingToUndo)?;
+                (restored, Some((target.audit_id, target.parent_audit_id)), None, false)
+            }
+        })
+    }
+}
+
+/// The audit that a rollback undoes: the head, or the one that is named, if it is on the way back from the head.
+fn undone(
+    pointer: &Pointer,
+    to: Option<AuditId>,
+    audits: &dyn Fn(AuditId) -> Option<Audit>,
+) -> Result<Audit, PointerFault> {
+    let mut next = pointer.head_audit_id;
+    while let Some(id) = next {
+        let audit = audits(id).ok_or(PointerFault::NothingToUndo)?;
+        if to.is_none_or(|wanted| wanted == id) {
+            return Ok(audit);
+        }
+        next = audit.parent_audit_id;
+    }
+    Err(to.map_or(PointerFault::NothingToUndo, PointerFault::NotOnTheWay))
+}

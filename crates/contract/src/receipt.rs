@@ -1,0 +1,242 @@
+//! What one predict, or one cast, did: which artifact ran, what policy said, what it cost, and a hash over all of it.
+//!
+//! Receipts of a run form a chain: each names the hash of the one before it. A field that is not known is null, never
+//! absent and never made up.
+
+use std::fmt;
+use std::str::FromStr;
+
+use cantrip_canon::json::to_value;
+use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId, stable_hash};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{CompiledId, SignatureId, Strategy};
+
+/// What a receipt is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Predict,
+    Cast,
+}
+
+/// What a predict was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    Serve,
+    Eval,
+    Compile,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Succeeded,
+    Denied,
+    Failed,
+    Cancelled,
+}
+
+/// Which model answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelPart {
+    pub name: Option<String>,
+    pub settings_hash: Option<Hash>,
+    pub price_version: Option<String>,
+    pub structured_mode: Option<String>,
+}
+
+/// What policy said in its last evaluation, and how the artifact was chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicyPart {
+    pub policy_id: Option<String>,
+    pub authorization_id: Option<String>,
+    pub authorization_revision: Option<u64>,
+    pub authorization_mode: Option<String>,
+    pub decision: Option<String>,
+    pub reason_code: Option<String>,
+    pub reason_codes_version: Option<String>,
+    pub evaluation_hash: Option<Hash>,
+    pub approval_id: Option<ApprovalId>,
+    pub artifact_variant: Option<String>,
+    pub canary_percent: Option<u8>,
+    pub rollout_bucket: Option<u8>,
+    pub rollout_seed: Option<String>,
+    pub pointer_version: Option<u64>,
+}
+
+/// What it took. Amounts are micro-units of the currency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetPart {
+    pub currency: Option<Currency>,
+    pub reserved: u64,
+    pub captured: u64,
+    pub released: u64,
+    pub overage: u64,
+    /// What the authorization has left; below nothing after an overage, null where it has no total.
+    pub remaining: Option<i64>,
+    /// Whether something was used whose price nobody knows.
+    pub unpriced: bool,
+    pub reservation_ids: Vec<String>,
+    pub input_tokens: u64,
+    pub cached_tokens: u64,
+    pub output_tokens: u64,
+    pub model_calls: u64,
+    pub iterations: u64,
+    pub sub_calls: u64,
+    pub repairs: u64,
+}
+
+/// When, and how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimingPart {
+    pub started_at: Timestamp,
+    pub completed_at: Timestamp,
+    pub latency_ms: u64,
+    /// The part of it spent on approvals.
+    pub waited_ms: u64,
+}
+
+/// A receipt's body: every field that is hashed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    pub v: u32,
+    pub kind: String,
+    pub receipt_kind: Kind,
+    pub predict_id: Option<PredictId>,
+    pub purpose: Option<Purpose>,
+    pub run_id: RunId,
+    /// Gap-free within its run, from 1.
+    pub seq: u64,
+    /// The hash of the receipt before it in its run.
+    pub prev_hash: Option<Hash>,
+    pub loom_id: Option<LoomId>,
+    pub thread_id: Option<EntityId>,
+    pub last_turn_id: Option<TurnId>,
+    pub status: Status,
+    pub error_code: Option<String>,
+    pub signature_id: Option<SignatureId>,
+    pub strategy_id: Option<Strategy>,
+    pub compiled_id: Option<CompiledId>,
+    pub catalog_version: Option<Hash>,
+    pub schema_hash: Option<Hash>,
+    pub prompt_hash: Option<Hash>,
+    pub program_hash: Option<Hash>,
+    pub params_hash: Option<Hash>,
+    pub output_hash: Option<Hash>,
+    pub model: ModelPart,
+    pub policy: PolicyPart,
+    pub decisions_hash: Hash,
+    pub budget: BudgetPart,
+    pub timing: TimingPart,
+    pub trace_ref: Option<String>,
+    pub trace_hash: Option<Hash>,
+    pub trace_storage: Option<String>,
+    pub trace_artifact_uri: Option<String>,
+}
+
+impl Receipt {
+    /// As it is hashed and kept.
+    pub fn body(&self) -> Value {
+        to_value(self).expect("ids, hashes, texts and numbers that were checked")
+    }
+
+    pub fn hash(&self) -> Hash {
+        receipt_hash(&self.body())
+    }
+
+    pub fn id(&self) -> ReceiptId {
+        ReceiptId::of(self.hash())
+    }
+}
+
+/// The hash of a receipt's body.
+pub fn receipt_hash(body: &Value) -> Hash {
+    stable_hash(body).expect("a body that was read strictly")
+}
+
+/// The id of a receipt: `rcpt_` and 32 digits of its hash.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ReceiptId(String);
+
+/// Why a text is not the id of a receipt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no receipt: rcpt_ and 32 digits of 0-9 and a-f")]
+pub struct ReceiptIdFault(String);
+
+impl ReceiptId {
+    const PREFIX: &'static str = "rcpt_";
+    const DIGITS: usize = 32;
+
+    pub fn of(hash: Hash) -> Self {
+        Self(format!("{}{}", Self::PREFIX, hash.hex(Self::DIGITS)))
+    }
+}
+
+impl fmt::Display for ReceiptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ReceiptId {
+    type Err = ReceiptIdFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        match text.strip_prefix(Self::PREFIX) {
+            Some(digits) if digits.len() == Self::DIGITS && digits.bytes().all(digit) => Ok(Self(text.to_owned())),
+            Some(_) | None => Err(ReceiptIdFault(text.chars().take(80).collect())),
+        }
+    }
+}
+
+impl TryFrom<String> for ReceiptId {
+    type Error = ReceiptIdFault;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ReceiptId> for String {
+    fn from(id: ReceiptId) -> Self {
+        id.0
+    }
+}
+
+/// What is wrong with a run's receipts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainFault {
+    #[error("receipt {id} does not hash to what it is called")]
+    Content { id: ReceiptId },
+    #[error("receipt {id} is number {found}, and {wanted} should follow")]
+    Sequence { id: ReceiptId, found: u64, wanted: u64 },
+    #[error("receipt {id} does not name the one before it")]
+    Link { id: ReceiptId },
+}
+
+/// Walks the receipts of one run, in their order, as they were kept: the id of each and its body's bytes, parsed.
+pub fn verify_chain<'a>(kept: impl IntoIterator<Item = (&'a ReceiptId, &'a Value)>) -> Result<u64, ChainFault> {
+    let (mut seq, mut before) = (0, Value::Null);
+    for (id, body) in kept {
+        let hash = receipt_hash(body);
+        if ReceiptId::of(hash) != *id {
+            return Err(ChainFault::Content { id: id.clone() });
+        }
+        let found = body.get("seq").and_then(Value::as_u64).unwrap_or_default();
+        if found != seq + 1 {
+            return Err(ChainFault::Sequence { id: id.clone(), found, wanted: seq + 1 });
+        }
+        if body.get("prev_hash") != Some(&before) {
+            return Err(ChainFault::Link { id: id.clone() });
+        }
+        seq = found;
+        before = Value::String(hash.to_string());
+    }
+    Ok(seq)
+}

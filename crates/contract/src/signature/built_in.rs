@@ -1,0 +1,22 @@
+//! The signatures that come with the program: they are compiled in, and no file is read at run time.
+
+use std::sync::OnceLock;
+
+use super::{NoFiles, Signature};
+
+/// Each file, by its name.
+pub const BUILT_IN: [(&str, &str); 4] = [
+    ("classify.toml", include_str!("files/classify.toml")),
+    ("answer.toml", include_str!("files/answer.toml")),
+    ("judge.toml", include_str!("files/judge.toml")),
+    ("reflect.toml", include_str!("files/reflect.toml")),
+];
+
+/// All of them, read once.
+pub fn built_in() -> &'static [Signature] {
+    static READ: OnceLock<Vec<Signature>> = OnceLock::new();
+    READ.get_or_init(|| {
+        let read = |(_, text): &(&str, &str)| Signature::read(text, &NoFiles).expect("our own file, read by a test");
+        BUILT_IN.iter().map(read).collect()
+    })
+}

@@ -1,0 +1,8 @@
+//! Contracts as the page of signatures, receipts and pointers promises them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod artifacts;
+mod pointers;
+mod receipts;
+mod signatures;
