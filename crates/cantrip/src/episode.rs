@@ -330,7 +330,9 @@ impl Episode {
                 Ok(Rested::Waits(waiting))
             }
             Rest::Ended => {
-                facts.cantrip.crystal().ended(entity);
+                for crystal in facts.cantrip.asked() {
+                    crystal.ended(entity);
+                }
                 let rested = told(&seat, loom);
                 let Seat { machine, environs, .. } = seat;
                 put(&left, Kept { past: machine.into_past(), environs });
@@ -368,6 +370,7 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
         utterances: end.utterances,
         usage: end.usage,
         cost: end.cost,
+        uncosted: end.uncosted,
     };
     Ok(Rested::Ended { outcome: Box::new(outcome), refusal })
 }
@@ -378,7 +381,7 @@ fn ended(rb: ReplyBuilder, outcome: Outcome, refusal: Option<Refusal>, slot: &Sl
         (None, Ending::Terminated { result, .. }) => {
             let data = json!({
                 "answer": result, "entity_id": outcome.entity_id, "leaf": outcome.leaf, "turns": outcome.turns,
-                "usage": outcome.usage,
+                "usage": outcome.usage, "cost": outcome.cost, "uncosted": outcome.uncosted,
             });
             rb.success(codes::terminated(outcome.entity_id.to_string()).data(data))
         }

@@ -236,6 +236,7 @@ impl Stage {
                     output_tokens: opened.usage.completion_tokens,
                     cache_read_input_tokens: Some(opened.usage.cached_tokens).filter(|tokens| *tokens > 0),
                     cache_creation_input_tokens: opened.usage.cache_write_tokens,
+                    cost: opened.cost,
                 });
             }
             Event::Started(started) => {

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cantrip_canon::{Currency, Hash, LoomId, Timestamp, stable_hash};
+use cantrip_canon::{Hash, LoomId, Timestamp, stable_hash};
 use cantrip_circle::medium::Conversation;
 use cantrip_circle::{AnyGate, Builder as CircleBuilder, Circle, Delegates, Medium, MediumKind, SystemPrompt, Wards};
-use cantrip_crystal::{AnyCrystal, Choice, Crystal, Profile, ProfileRow, Retry};
+use cantrip_crystal::{AnyCrystal, Choice, Crystal, Price, Profile, ProfileRow, Retry};
 use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Held, Journal, Loom, Mode, Root};
 use serde_json::{Value, json};
 
@@ -24,34 +24,6 @@ pub use verify::{AnyVerifier, Verdict, Verifier};
 use crate::Call;
 use crate::fold::Folding;
 use crate::list::{Frame, Measure};
-
-/// Whether it is known what a crystal's answers cost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Price {
-    Unknown,
-    /// Nothing is ever charged.
-    Free,
-    /// In these currencies.
-    In(Vec<Currency>),
-}
-
-impl Price {
-    /// What is known from the name alone: what runs here costs nothing.
-    fn of(crystal: &str) -> Self {
-        match crystal.split_once('/').map_or(crystal, |(provider, _)| provider) {
-            "ollama" | "local" | "scripted" | "replay" | "program" | "human" => Self::Free,
-            _ => Self::Unknown,
-        }
-    }
-
-    fn keeps(&self, currency: Currency) -> bool {
-        match self {
-            Self::Unknown => false,
-            Self::Free => true,
-            Self::In(currencies) => currencies.contains(&currency),
-        }
-    }
-}
 
 /// A spell that can be cast. Cheap to clone, and frozen.
 ///
@@ -77,6 +49,8 @@ pub struct Cantrip(Arc<Inner>);
 struct Inner {
     name: Option<String>,
     crystal: AnyCrystal,
+    /// Asked in the same turn, in this order, where the crystal and those before stay down.
+    fallback: Vec<AnyCrystal>,
     crystals: BTreeMap<String, AnyCrystal>,
     call: Call,
     circle: Circle,
@@ -136,9 +110,40 @@ impl Cantrip {
         &self.0.crystal
     }
 
+    /// The crystals that it falls back on, in their order.
+    pub fn fallback(&self) -> &[AnyCrystal] {
+        &self.0.fallback
+    }
+
+    /// The crystal, and those that it falls back on.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &AnyCrystal> {
+        std::iter::once(&self.0.crystal).chain(&self.0.fallback)
+    }
+
+    /// Who is asked at this place: the crystal at 0, then those that it falls back on.
+    pub(crate) fn crystal_at(&self, place: usize) -> &AnyCrystal {
+        self.asked().nth(place).unwrap_or(&self.0.crystal)
+    }
+
+    /// What is known of who is asked at this place.
+    fn profile_at(&self, place: usize) -> Profile {
+        match place {
+            0 => self.0.profile,
+            _ => self.crystal_at(place).profile(),
+        }
+    }
+
+    /// What the answers of who is asked at this place cost.
+    pub(crate) fn price_at(&self, place: usize) -> Price {
+        match place {
+            0 => self.0.price,
+            _ => self.crystal_at(place).price(),
+        }
+    }
+
     /// Whether what it or a child of it says depends on how often it was asked.
     pub(crate) fn has_tapes(&self) -> bool {
-        self.0.crystal.is_tape() || self.0.crystals.values().any(Crystal::is_tape)
+        self.asked().chain(self.0.crystals.values()).any(Crystal::is_tape)
     }
 
     /// The crystal that a child asks for by name: one that was offered, or the own one.
@@ -225,6 +230,16 @@ impl Cantrip {
         Some(Faults::new(vec![fault]))
     }
 
+    /// What the crystal's answers cost.
+    pub fn price(&self) -> Price {
+        self.0.price
+    }
+
+    /// What it costs to have a fold written.
+    pub fn summary_price(&self) -> Price {
+        self.0.summarises.as_ref().map_or(self.0.price, Crystal::price)
+    }
+
     /// How the crystal's tokens are estimated, and its window.
     pub fn measure(&self) -> Measure {
         Measure::of(&self.0.profile)
@@ -232,7 +247,12 @@ impl Cantrip {
 
     /// Tokens of one answer: what the call asks for, as far as the crystal gives it.
     pub fn output_tokens(&self) -> u32 {
-        self.0.profile.output_tokens(self.0.call.output_tokens())
+        self.output_tokens_at(0)
+    }
+
+    /// The same of who is asked at this place.
+    pub(crate) fn output_tokens_at(&self, place: usize) -> u32 {
+        self.profile_at(place).output_tokens(self.0.call.output_tokens())
     }
 
     pub fn verifier(&self) -> Option<&AnyVerifier> {
@@ -246,12 +266,18 @@ impl Cantrip {
 
     /// Whether an answer must call something: as the call says, or as the medium needs it.
     pub fn choice(&self) -> Choice {
+        self.choice_at(0)
+    }
+
+    /// The same of who is asked at this place.
+    pub(crate) fn choice_at(&self, place: usize) -> Choice {
         match self.mode() {
             // There is nothing to call.
             Mode::Fenced => return Choice::Auto,
             Mode::Tool => {}
         }
-        let forced = self.0.circle.medium().is_code() && self.requires_done_tool() && self.0.profile.forces_calls;
+        let forced = self.0.circle.medium().is_code() && self.requires_done_tool();
+        let forced = forced && self.profile_at(place).forces_calls;
         self.0.call.choice().unwrap_or(if forced { Choice::Required } else { Choice::Auto })
     }
 
@@ -285,14 +311,27 @@ impl Cantrip {
             SystemPrompt::Given(prompt) => self.0.call.prompted(Some(prompt.clone())),
             SystemPrompt::None => self.0.call.prompted(None),
         };
-        let (crystal, profile) = match crystal.and_then(|name| self.0.crystals.get(name)) {
-            Some(crystal) => (crystal.clone(), crystal.profile()),
-            None => (self.0.crystal.clone(), self.0.profile),
+        // What stands in for the own crystal stands in for no other.
+        let (crystal, fallback, profile, price) = match crystal.and_then(|name| self.0.crystals.get(name)) {
+            Some(crystal) => (crystal.clone(), Vec::new(), crystal.profile(), crystal.price()),
+            None => (self.0.crystal.clone(), self.0.fallback.clone(), self.0.profile, self.0.price),
         };
         let (record, hash) = recorded(&call, &circle, crystal.name())?;
         let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
         let inner = Inner::clone(&self.0);
-        Ok(Self(Arc::new(Inner { name, crystal, profile, call, circle, verifier: None, record, hash, ..inner })))
+        Ok(Self(Arc::new(Inner {
+            name,
+            crystal,
+            fallback,
+            profile,
+            price,
+            call,
+            circle,
+            verifier: None,
+            record,
+            hash,
+            ..inner
+        })))
     }
 
     /// The same cantrip with another crystal, for a fork that names one: another id, the same call and circle.
@@ -300,8 +339,17 @@ impl Cantrip {
         let crystal = AnyCrystal::new(crystal);
         let (record, hash) = recorded(&self.0.call, &self.0.circle, crystal.name())?;
         let name = Some(self.0.name.clone().unwrap_or_else(|| self.id().to_string()));
-        let (profile, price) = (crystal.profile(), Price::of(crystal.name()));
-        Ok(Self(Arc::new(Inner { name, crystal, profile, price, record, hash, ..Inner::clone(&self.0) })))
+        let (profile, price) = (crystal.profile(), crystal.price());
+        Ok(Self(Arc::new(Inner {
+            name,
+            crystal,
+            fallback: Vec::new(),
+            profile,
+            price,
+            record,
+            hash,
+            ..Inner::clone(&self.0)
+        })))
     }
 }
 
@@ -346,6 +394,7 @@ fn recorded(call: &Call, circle: &Circle, crystal: &str) -> Result<(Recorded, Ha
 pub struct Builder {
     name: Option<String>,
     crystal: Option<AnyCrystal>,
+    fallback: Vec<AnyCrystal>,
     crystals: BTreeMap<String, AnyCrystal>,
     call: Call,
     circle: Option<CircleBuilder>,
@@ -376,6 +425,14 @@ impl Builder {
 
     pub fn crystal(mut self, crystal: impl Crystal + 'static) -> Self {
         self.crystal = Some(AnyCrystal::new(crystal));
+        self
+    }
+
+    /// A crystal that is asked in the same turn where the crystal, and those that were given before, stay down: after
+    /// their retries, and only after failures that another attempt might have mended. What only another's provider can
+    /// read is not shown to it.
+    pub fn fallback(mut self, crystal: impl Crystal + 'static) -> Self {
+        self.fallback.push(AnyCrystal::new(crystal));
         self
     }
 
@@ -475,7 +532,7 @@ impl Builder {
         self
     }
 
-    /// What is known of the crystal's price, where its name does not say it.
+    /// What the crystal costs, where that is known better than it says itself.
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
@@ -563,9 +620,16 @@ impl Builder {
         {
             faults.push(Fault::NeedsCode { crystal: name.clone() });
         }
-        if let (Some(name), Some(circle)) = (&crystal_name, &circle) {
-            let price = self.price.clone().unwrap_or_else(|| Price::of(name));
-            faults.extend(unkept(circle.wards(), &price, name));
+        if let (Some(crystal), Some(circle)) = (&self.crystal, &circle) {
+            let price = self.price.unwrap_or_else(|| crystal.price());
+            faults.extend(unkept(circle.wards(), &price, crystal.name()));
+            for other in &self.fallback {
+                faults.extend(unkept(circle.wards(), &other.price(), other.name()));
+                let (profile, fenced) = (other.profile(), self.fenced || !crystal.profile().with(&self.profile).tools);
+                if profile.programs || !(profile.tools || fenced) {
+                    faults.push(Fault::CannotStandIn { crystal: other.name().to_owned() });
+                }
+            }
         }
         faults.extend(self.folding.faults());
         if let Err(fault) = self.call.record() {
@@ -577,10 +641,11 @@ impl Builder {
         }
         let (record, hash) = recorded(&self.call, &circle, crystal.name())?;
         let profile = crystal.profile().with(&self.profile);
-        let price = self.price.unwrap_or_else(|| Price::of(crystal.name()));
+        let price = self.price.unwrap_or_else(|| crystal.price());
         Ok(Cantrip(Arc::new(Inner {
             name: self.name,
             crystal,
+            fallback: self.fallback,
             crystals: self.crystals,
             call: self.call,
             circle,

@@ -22,9 +22,11 @@ impl Runtime {
         for (entity, log) in logs {
             // One whose cantrip cannot be made again will not go on either, and says so itself.
             let Ok(own) = self.descendant(cantrip, *entity).await else { continue };
-            let crystal = own.crystal();
-            let (_, count) = answers.entry(crystal.name().to_owned()).or_insert_with(|| (crystal.clone(), 0));
-            *count += answered(log);
+            for crystal in own.asked() {
+                let own_one = crystal.name() == own.crystal().name();
+                let (_, count) = answers.entry(crystal.name().to_owned()).or_insert_with(|| (crystal.clone(), 0));
+                *count += answered(log, (!own_one).then(|| crystal.name()));
+            }
         }
         for (crystal, count) in answers.into_values() {
             crystal.wind(count);
@@ -32,23 +34,33 @@ impl Runtime {
     }
 }
 
-/// How many answers an entity got, those that failed among them. What was asked for and not settled is asked for again.
-fn answered(log: &Log) -> usize {
-    let answers = log.events.iter().filter(|(_, event)| match event {
-        Event::Opened(_) => true,
-        Event::Settled(settled) => settled.attempt.is_some() && matches!(settled.call_id.caller(), Caller::Turn(_)),
-        Event::Attempt(_)
-        | Event::Parked(_)
-        | Event::Root(_)
-        | Event::Entity(_)
-        | Event::Cast(_)
-        | Event::Started(_)
-        | Event::Turn(_)
-        | Event::Fold(_)
-        | Event::End(_)
-        | Event::Failed(_)
-        | Event::Reward(_)
-        | Event::Other { .. } => false,
-    });
-    answers.count()
+/// How many answers an entity got from a crystal, those that failed among them; none is its own one. What was asked for
+/// and not settled is asked for again.
+fn answered(log: &Log, of: Option<&str>) -> usize {
+    let (mut asked, mut count) = (None, 0);
+    for (_, event) in &log.events {
+        match event {
+            Event::Attempt(attempt) if matches!(attempt.call_id.caller(), Caller::Turn(_)) => {
+                asked = attempt.crystal.as_deref();
+            }
+            Event::Opened(_) => count += usize::from(asked == of),
+            Event::Settled(settled) => {
+                let answered = settled.attempt.is_some() && matches!(settled.call_id.caller(), Caller::Turn(_));
+                count += usize::from(answered && asked == of);
+            }
+            Event::Attempt(_)
+            | Event::Parked(_)
+            | Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+    }
+    count
 }

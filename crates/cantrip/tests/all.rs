@@ -7,6 +7,7 @@ mod approval;
 mod asking;
 mod code;
 mod composition;
+mod costs;
 mod ending;
 mod examples;
 mod failing;

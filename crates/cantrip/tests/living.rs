@@ -291,13 +291,13 @@ async fn a_budget_that_nobody_could_keep_is_refused_before_anything_goes_on() {
     let priced =
         |price| talking(&script((0..9).map(|n| call("echo", json!({ "text": n }))))).price(price).ward("max_turns", 1);
     let budget: cantrip_canon::Money = "0.10 USD".parse().unwrap();
-    let unknown = priced(cantrip::recipe::Price::Unknown).build().unwrap();
+    let unknown = priced(cantrip_crystal::Price::Unknown).build().unwrap();
     let cast = runtime.cast(&unknown, Casting::on("go")).await;
     let refused = runtime.continue_run(&unknown, cast.run.unwrap(), Continuing::new().budget(budget)).await;
     assert_code(refused.reply(), codes::CONTRACT_INVALID);
     assert_eq!(runtime.loom().casts(cast.entity.unwrap()).await.unwrap().len(), 1);
 
-    let free = priced(cantrip::recipe::Price::Free).build().unwrap();
+    let free = priced(cantrip_crystal::Price::Free).build().unwrap();
     let cast = runtime.cast(&free, Casting::on("go")).await;
     let more = runtime.continue_run(&free, cast.run.unwrap(), Continuing::new().budget(budget)).await;
     assert_eq!(more.reason(), Some(TruncationReason::MaxTurns), "{:?}", more.reply());

@@ -1,12 +1,11 @@
 //! A cantrip is built whole or not at all, and says everything that is wrong with it at once.
 
 use cantrip::fold::Folding;
-use cantrip::recipe::{Builder, Fault, Faults, Price};
+use cantrip::recipe::{Builder, Fault, Faults};
 use cantrip::{Call, Cantrip, loom_named};
-use cantrip_canon::Currency;
 use cantrip_circle::gate::builtin;
 use cantrip_circle::{Circle, CircleFault, MediumKind, SystemPrompt};
-use cantrip_crystal::{Choice, ProfileRow, Response, Script, Scripted};
+use cantrip_crystal::{Choice, Price, ProfileRow, Rates, Response, Script, Scripted};
 use cantrip_loom::Mode;
 use cantrip_reply::{codes, testing};
 use serde_json::json;
@@ -93,14 +92,17 @@ fn all_faults_are_told_at_once() {
 
 #[test]
 fn a_limit_on_money_needs_a_price_in_its_currency() {
+    let listed = |currency: &str| {
+        let money = |amount: &str| format!("{amount} {currency}").parse().unwrap();
+        Price::Listed(Rates::new(money("1"), money("2")).unwrap())
+    };
     let hosted = || Scripted::new("anthropic/claude", Script::new([]));
     let limited = |builder: Builder| builder.gate(builtin::done()).wards(&json!({"max_turns": 5, "max_cost": "1 USD"}));
     let faults = limited(Cantrip::builder().crystal(hosted())).build().expect_err("nobody knows its price");
     assert!(matches!(faults.first(), Fault::Unpriced { .. }), "{faults}");
-    let euro: Currency = "EUR".parse().expect("a currency");
-    let in_euro = Cantrip::builder().crystal(hosted()).price(Price::In(vec![euro]));
+    let in_euro = Cantrip::builder().crystal(hosted()).price(listed("EUR"));
     assert!(limited(in_euro).build().is_err());
-    let in_dollars = Cantrip::builder().crystal(hosted()).price(Price::In(vec![Currency::USD]));
+    let in_dollars = Cantrip::builder().crystal(hosted()).price(listed("USD"));
     assert!(limited(in_dollars).build().is_ok());
     assert!(limited(Cantrip::builder().crystal(crystal())).build().is_ok(), "a script costs nothing");
 }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod changes;
+mod costs;
 mod decide;
 mod list;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cantrip::canon::{EntityId, RunId};
 use cantrip::events::{Channel, Watcher};
-use cantrip::loom::{Ending, Outcome};
+use cantrip::loom::{Ending, Outcome, Spent};
 use cantrip::spell::{GateKind, Spell};
 use cantrip::stream::codes::STREAM_CLOSED;
 use cantrip::stream::{
@@ -118,6 +118,7 @@ impl Viewer {
         let (channel, events) = Channel::new();
         self.current.set(Some(channel));
         self.screen.children.clear();
+        self.screen.below = Below::default();
         let following = match self.shows {
             Shows::Drawn => Some(tokio::spawn(drawn(events, std::mem::take(&mut self.screen)))),
             Shows::Upserts => Some(tokio::spawn(printed(events, std::mem::take(&mut self.screen)))),
@@ -133,10 +134,19 @@ impl Viewer {
         reply
     }
 
+    /// What the cast took, with its children.
+    fn took(&self, end: &End) -> String {
+        let Some((input, output, mut spent)) = end.took else { return String::new() };
+        let below = &self.screen.below;
+        spent.add_all(&below.spent);
+        format!("{}{}", tokens(input.saturating_add(below.input), output.saturating_add(below.output)), cost(&spent))
+    }
+
     /// One line about how it ended.
     pub(crate) fn ended(&self, end: &End) {
         if self.shows.is_drawn() {
-            say(&format!("{DIM}{} · {:.1} s{DIM:#}", end.how, self.began.elapsed().as_secs_f64()));
+            let (how, took) = (&end.how, self.took(end));
+            say(&format!("{DIM}{how}{took} · {:.1} s{DIM:#}", self.began.elapsed().as_secs_f64()));
         }
     }
 
@@ -147,8 +157,9 @@ impl Viewer {
         if self.shows.is_drawn() {
             let seconds = self.began.elapsed().as_secs_f64();
             say(&format!(
-                "{DIM}{} · {seconds:.1} s{kept}{}{DIM:#}",
+                "{DIM}{}{} · {seconds:.1} s{kept}{}{DIM:#}",
                 end.how,
+                self.took(end),
                 store.beside.as_ref().map_or("", |_| &store.name)
             ));
         }
@@ -163,6 +174,8 @@ impl Viewer {
 /// What is told about a cast when its answer was given.
 pub(crate) struct End {
     how: String,
+    /// Tokens in and out, and what they cost.
+    took: Option<(u64, u64, Spent)>,
     /// Whether the run can be gone on with.
     pub(crate) waits: bool,
     /// What to do with it, ready to be pasted.
@@ -171,7 +184,11 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn of(reply: &CastReply, store: &Store) -> Self {
-        Self { how: how(reply), waits: waits(reply), commands: next_commands(reply, store) }
+        let took = reply.outcome.as_ref().map(|outcome| {
+            let usage = &outcome.usage;
+            (usage.prompt_tokens, usage.completion_tokens, Spent::of(outcome.cost, outcome.uncosted))
+        });
+        Self { how: how(reply), took, waits: waits(reply), commands: next_commands(reply, store) }
     }
 }
 
@@ -206,7 +223,7 @@ fn waits_for_a_person(reply: &CastReply) -> bool {
     waits(reply) && reply.reply().data().get("reason").is_some_and(|reason| reason == "approval")
 }
 
-/// How it ended, and what it took.
+/// How it ended.
 fn how(reply: &CastReply) -> String {
     let Some(outcome) = &reply.outcome else {
         let reason = reply.reply().data().get("reason").and_then(|reason| reason.as_str());
@@ -220,11 +237,19 @@ fn how(reply: &CastReply) -> String {
         Ending::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
     };
     let turns = if outcome.turns == 1 { "turn" } else { "turns" };
-    format!(
-        "{ended} after {} {turns}{}",
-        outcome.turns,
-        tokens(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
-    )
+    format!("{ended} after {} {turns}", outcome.turns)
+}
+
+/// What it cost, and that nobody knows what it cost; nothing about what costs nothing.
+pub(crate) fn cost(spent: &Spent) -> String {
+    let known = spent.cost().filter(|cost| cost.micros() > 0).map(|cost| cost.to_string());
+    match (known, spent.uncosted()) {
+        (None, 0) => String::new(),
+        (Some(known), 0) => format!(" · {known}"),
+        (None, _) => " · cost unknown".to_owned(),
+        (Some(known), 1) => format!(" · {known} and one request of unknown cost"),
+        (Some(known), unknown) => format!(" · {known} and {unknown} requests of unknown cost"),
+    }
 }
 
 /// The folder that the spell's gates work in, where it is one.
@@ -293,6 +318,15 @@ struct Screen {
     turns: HashMap<Option<Box<str>>, u64>,
     /// Children, in the order in which they were met.
     children: HashMap<Box<str>, usize>,
+    /// What the children of the cast took.
+    below: Below,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Below {
+    input: u64,
+    output: u64,
+    spent: Spent,
 }
 
 #[derive(Debug, Clone)]
@@ -343,8 +377,16 @@ impl Screen {
     }
 
     /// What a turn took, if that is worth a line.
-    fn took(&self, shown: &Shown, usage: Option<&Usage>) {
-        let tokens = usage.map_or_else(String::new, |usage| tokens(usage.input_tokens, usage.output_tokens));
+    fn took(&mut self, shown: &Shown, usage: Option<&Usage>) {
+        if let (Some(usage), true) = (usage, shown.depth > 0) {
+            self.below.input = self.below.input.saturating_add(usage.input_tokens);
+            self.below.output = self.below.output.saturating_add(usage.output_tokens);
+            self.below.spent.add(usage.cost);
+        }
+        let tokens = usage.map_or_else(String::new, |usage| {
+            let spent = Spent::of(usage.cost, u64::from(usage.cost.is_none()));
+            format!("{}{}", tokens(usage.input_tokens, usage.output_tokens), cost(&spent))
+        });
         let seconds = shown.since.elapsed().as_secs_f64();
         if seconds >= 0.1 || !tokens.is_empty() {
             self.say(shown.depth, &format!("  {DIM}{seconds:.1} s{tokens}{DIM:#}"));

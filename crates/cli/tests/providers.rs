@@ -212,3 +212,88 @@ fn what_a_provider_says_about_a_bad_request_is_told_in_its_words() {
     assert_envelope(&envelope, codes::CRYSTAL_REJECTED.any());
     assert!(envelope["message"].as_str().is_some_and(|message| message.contains("does not exist")), "{envelope}");
 }
+
+#[test]
+fn each_turn_and_the_end_tell_what_they_cost_and_an_unknown_price_is_said() {
+    // 10 tokens in for 3 dollars a million, 5 out for 15: 30 and 75 micros, twice.
+    for (model, turn, sum) in [
+        ("anthropic/claude-sonnet-4-5", "10 tokens in, 5 out · 0.000105 USD", "20 tokens in, 10 out · 0.00021 USD"),
+        ("anthropic/m", "10 tokens in, 5 out · cost unknown", "20 tokens in, 10 out · cost unknown"),
+    ] {
+        let folder = Folder::new();
+        folder.write("notes.txt", "what the file says");
+        let provider = Provider::serving(programs("anthropic"));
+        let variables = [("ANTHROPIC_BASE_URL", provider.address.as_str()), ("ANTHROPIC_API_KEY", KEY)];
+        let mut command = folder.command(&["cast", "look around", "--crystal", model]);
+        let output = command.envs(variables).stdin(Stdio::null()).output().expect("the binary runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(told.lines().filter(|line| line.contains(turn)).count(), 2, "{told}");
+        let last = told.lines().find(|line| line.starts_with("terminated")).unwrap_or_else(|| panic!("{told}"));
+        assert!(last.contains(sum), "{last}");
+        let shown = folder.run(&["run", "show"]);
+        let shown = stdout(&shown);
+        assert!(shown.contains(sum.split(" · ").nth(1).expect("a cost")), "{shown}");
+        let cost = turn.split(" · ").nth(1).expect("a cost");
+        assert!(
+            shown.lines().filter(|line| line.trim_start().starts_with("turn ") && line.contains(cost)).count() == 2,
+            "{shown}"
+        );
+        let run = folder.envelope(&["run", "show"], codes::READ.any())["data"]["value"].clone();
+        let costs = &run["costs"];
+        match model {
+            "anthropic/m" => assert_eq!((&costs["cost"], &costs["uncosted"]), (&Value::Null, &json!(2))),
+            _ => {
+                assert_eq!(costs["cost"], json!({"micros": 210, "currency": "USD"}));
+                assert_eq!(costs["turns"][0]["cost"]["micros"], 105);
+                assert_eq!(run["cast"]["outcome"]["cost"]["micros"], 210);
+            }
+        }
+    }
+}
+
+/// A spell for a model of this family that is asked once.
+fn asked_once(family: &str) -> String {
+    format!("crystal = \"{family}/m\"\npark = false\n[retry]\nmax_retries = 0\n[gates.echo]\n")
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_is_told_with_the_right_code_and_without_the_key() {
+    // A port that nobody listens on: it was free a moment ago.
+    let refused = {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        format!("http://{}", listener.local_addr().expect("an address"))
+    };
+    for (family, key, base, path) in FAMILIES {
+        let folder = Folder::new();
+        folder.write("once.toml", &asked_once(family));
+        let ask = |address: &str| {
+            let mut command = folder.command(&["cast", "once.toml", "hello", "--json"]);
+            command.env(base, format!("{address}{path}"));
+            command.envs(key.map(|key| (key, KEY)));
+            let output = command.stdin(Stdio::null()).output().expect("the binary runs");
+            assert!(!format!("{output:?}").contains(KEY), "{family}: {output:?}");
+            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+        };
+        let message = |envelope: &Value| envelope["message"].as_str().expect("words").to_owned();
+        // No network.
+        let nobody = ask(&refused);
+        assert_envelope(&nobody, codes::UNREACHABLE.any());
+        assert!(message(&nobody).contains(family), "{nobody}");
+        if family == "anthropic" {
+            // A name that is never given to anyone; asking for it may take a while.
+            assert_envelope(&ask("http://no-such-host.invalid:9"), codes::UNREACHABLE.any());
+        }
+        // An address that is something else: it says so in HTML.
+        let page = "<html><body>404 page not found</body></html>".to_owned();
+        let elsewhere = ask(&Provider::serving(vec![(404, vec![page])]).address);
+        assert_envelope(&elsewhere, codes::CRYSTAL_REJECTED.any());
+        assert!(message(&elsewhere).contains("404"), "{elsewhere}");
+        // The provider's own words, with the key that it repeats taken out.
+        let words = format!("max_tokens is too large for {KEY}");
+        let told = json!({"error": {"message": words, "code": 400, "type": "invalid_request_error"}});
+        let bad = ask(&Provider::serving(vec![(400, vec![told.to_string()])]).address);
+        assert_envelope(&bad, codes::CRYSTAL_REJECTED.any());
+        assert!(message(&bad).contains("max_tokens is too large"), "{bad}");
+        assert_eq!(bad["error"]["retry"], "stop", "{bad}");
+    }
+}

@@ -4,8 +4,10 @@
 //! provider asks to be left alone, and how bytes become events. A wire brings its body and its reading.
 
 mod frames;
+mod limiter;
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Secret;
@@ -17,6 +19,7 @@ use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILEN
 use crate::{Answer, Cause, Charge, Failure, Price, Profile, Profiles};
 
 use frames::Frames;
+use limiter::Limiter;
 
 /// Why no crystal can be made of an address and a key.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,7 @@ pub(crate) struct Endpoint {
     address: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
     client: reqwest::Client,
+    limiter: Arc<Limiter>,
 }
 
 impl Endpoint {
@@ -56,9 +60,10 @@ impl Endpoint {
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .build()
             .map_err(EndpointFault::Client)?;
+        let limiter = Limiter::of(&address.origin().ascii_serialization(), None);
         let known = Profiles::builtin();
         let (profile, price) = (known.profile(&name), known.price(&name));
-        Ok(Self { name, model: model.to_owned(), profile, price, address, headers: Vec::new(), client })
+        Ok(Self { name, model: model.to_owned(), profile, price, address, headers: Vec::new(), client, limiter })
     }
 
     /// The same, of which these profiles know better.
@@ -84,12 +89,14 @@ impl Endpoint {
                 HeaderValue::try_from(format!("{before}{}", key.expose())).map_err(|_| EndpointFault::Key)?;
             value.set_sensitive(true);
             self.headers.push((HeaderName::from_static(name), value));
+            self.limiter = Limiter::of(&self.address.origin().ascii_serialization(), Some(key.expose()));
         }
         Ok(self)
     }
 
     /// Sends a body and reads what comes.
     pub(crate) async fn ask<R: Reads>(&self, body: &Value, mut reading: R) -> Result<Answer, Failure> {
+        let _place = self.limiter.enter().await;
         let mut response = self.send::<R>(body).await?;
         if is_json(response.headers()) {
             return match bounded(response, FRAME_BYTES_MAX).await.and_then(|text| reading.whole(&parsed(&text)?)) {
@@ -147,7 +154,11 @@ impl Endpoint {
         let text = bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
         let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
         // The provider answered that it will not: nothing was charged.
-        Err(failure(R::refusal(status, &said, retry_after), Charge::Nothing))
+        let failed = failure(R::refusal(status, &said, retry_after), Charge::Nothing);
+        if let Some(wait) = failed.retry_after() {
+            self.limiter.hold_back(wait);
+        }
+        Err(failed)
     }
 }
 

@@ -33,6 +33,8 @@ cantrip_canon::limits! {
     PROFILES_BYTES_MAX: usize = 1 << 20, "bytes";
     /// Requests that a scripted crystal remembers; the oldest is forgotten.
     INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
+    /// Requests on their way at once with one key to one address; the next waits for a place.
+    REQUESTS_AT_ONCE_MAX: usize = 64, "requests";
     /// How long a provider may take to be connected to.
     CONNECT_MS_MAX: u64 = 10_000, "ms";
     /// How long a provider may say nothing, before or within its answer; models think for minutes.

@@ -85,6 +85,11 @@ impl Price {
         }
     }
 
+    /// The currency of its amounts; dollars, where it says none.
+    pub fn currency(&self) -> Currency {
+        self.rates().map_or(Currency::USD, Rates::currency)
+    }
+
     /// The rates, where there are some.
     pub fn rates(&self) -> Option<&Rates> {
         match self {

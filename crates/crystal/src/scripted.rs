@@ -24,9 +24,7 @@ use tokio::sync::Notify;
 use crate::assembler::{Assembler, Ending, written};
 use crate::limits::{INPUTS_RECORDED_MAX, SCRIPT_BYTES_MAX};
 use crate::tree::Issue;
-use crate::{
-    Answer, Caller, Cause, Charge, Choice, Crystal, Definition, Failure, Messages, Price, Program, Request, Sink,
-};
+use crate::{Answer, Caller, Cause, Charge, Choice, Crystal, Definition, Failure, Messages, Program, Request, Sink};
 
 use order::Order;
 pub use read::ScriptFault;
@@ -186,11 +184,6 @@ impl Script {
 impl Crystal for Scripted {
     fn name(&self) -> &str {
         &self.0.name
-    }
-
-    /// Whatever it is called: it runs here.
-    fn price(&self) -> Price {
-        Price::Free
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {

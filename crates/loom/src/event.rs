@@ -163,6 +163,9 @@ pub struct Attempt {
     pub request_digest: Hash,
     /// How many messages of the shared list it was.
     pub list_length: u64,
+    /// Who is asked, if not the cantrip's own crystal: one that it falls back on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crystal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_id: Option<ReservationId>,
 }
@@ -178,6 +181,7 @@ pub struct Opened {
     pub usage: Usage,
     /// The attempt that was accepted.
     pub attempt: u32,
+    /// None if nobody knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
@@ -238,15 +242,20 @@ pub struct CallSettled {
     pub changes: Vec<Change>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ms: Option<u64>,
+    /// None if it was free; of an attempt, if nobody knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Evaluation>,
-    /// Of a failed attempt: its number, and what it used if that was reported.
+    /// Of an attempt: its number, and what it used if that was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -331,8 +340,12 @@ pub struct End {
     pub turns: u64,
     pub utterances: u64,
     pub usage: Usage,
+    /// Of all requests and calls, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
+    /// Requests whose cost is not in it, because nobody knows it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uncosted: u64,
 }
 
 /// `failed`: a run was given up by its machine, not by its entity. Who resumes it goes on from the record before.

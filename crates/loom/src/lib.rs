@@ -25,6 +25,7 @@ mod projection;
 mod record;
 mod refs;
 pub mod render;
+mod spent;
 mod state;
 mod step;
 mod thread;
@@ -50,6 +51,7 @@ pub use projection::{
     Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
 };
 pub use record::{Draft, Record};
+pub use spent::Spent;
 pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
 pub use thread::{Half, Thread, ThreadState};
 pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

@@ -104,6 +104,9 @@ pub struct Metadata {
     pub timestamp: Timestamp,
     pub attempts: u32,
     pub cost_micros: i64,
+    /// Of the answer and the calls; none if nobody knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
     /// None on a continuation.
     pub model: Option<String>,
 }
@@ -276,5 +279,13 @@ pub struct Outcome {
     pub utterances: u64,
     /// Of all attempts that reported it.
     pub usage: Usage,
+    /// Of all requests and calls, as far as it is known.
     pub cost: Option<Money>,
+    /// Requests whose cost is not in it, because nobody knows it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub uncosted: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use cantrip_canon::Money;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -298,6 +299,9 @@ pub struct Usage {
     pub cache_read_input_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_creation_input_tokens: Option<u64>,
+    /// What they cost, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Money>,
 }
 
 /// What a call calls; never empty.

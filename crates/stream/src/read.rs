@@ -43,6 +43,7 @@ const NAME: &str = "must be a string that is not empty";
 const TIMESTAMP: &str =
     "must be a real UTC time, YYYY-MM-DDTHH:MM:SS, a fraction of 1 to 9 digits or none, and an upper-case Z";
 const WHOLE: &str = "must be a whole number from 0 to 9007199254740991";
+const MONEY: &str = "must be an amount of money: micros from 0 to 9007199254740991 and a currency";
 const BOOLEAN: &str = "must be true or false";
 const TYPE: &str = "must be one of response_start, item_start, item_delta, item_done, item_error, item_cancelled, \
                     response_done, response_error";
@@ -399,12 +400,14 @@ fn usage(usage: &mut Object<'_, '_>) -> Option<Usage> {
     let input_tokens = usage.required("inputTokens", WHOLE, whole);
     let output_tokens = usage.required("outputTokens", WHOLE, whole);
     let cache_read_input_tokens = usage.optional("cacheReadInputTokens", WHOLE, whole);
+    let cost = usage.optional("cost", MONEY, |cost| serde_json::from_value(cost.clone()).ok());
     let cache_creation_input_tokens = usage.optional("cacheCreationInputTokens", WHOLE, whole);
     Some(Usage {
         input_tokens: input_tokens?,
         output_tokens: output_tokens?,
         cache_read_input_tokens,
         cache_creation_input_tokens,
+        cost,
     })
 }
 

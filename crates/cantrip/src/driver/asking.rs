@@ -45,7 +45,7 @@ impl Seat {
 
     /// What the crystal answered; nothing if the cast is to rest, and then the request is dropped.
     pub(super) async fn ask(&mut self, asked: Asked) -> Result<Option<Happened>, Stopped> {
-        let Asked { turn, call, tries, before, messages, output_tokens } = asked;
+        let Asked { turn, call, place, tries, before, messages, output_tokens } = asked;
         let bodies = self.images(&messages).await?;
         let facts = Arc::clone(self.machine.facts());
         let cantrip = &facts.cantrip;
@@ -61,7 +61,7 @@ impl Seat {
         let request = Request {
             messages,
             definitions: Arc::clone(&self.definitions),
-            choice: cantrip.choice(),
+            choice: cantrip.choice_at(place),
             program: self.program(&facts),
             output_tokens_max: output_tokens,
             sampling: cantrip.call().samples().clone(),
@@ -73,7 +73,7 @@ impl Seat {
         let heard = self.stage.sink(turn);
         let hold = self.hold.take();
         let answered = tokio::select! { biased;
-            answered = cantrip.crystal().ask(&request, &heard) => answered,
+            answered = cantrip.crystal_at(place).ask(&request, &heard) => answered,
             // What it would have used nobody will know; what was put aside is given back.
             _ = self.halting.halted() => return Ok(Some(Happened::Interrupted)),
             () = self.halting.pausing() => return Ok(None),

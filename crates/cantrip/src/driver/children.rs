@@ -20,7 +20,9 @@ impl Seat {
         // Who waits holds no place, so a tree that is wider than it may be at once still comes to its end.
         self.place = None;
         for child in &spawning.children {
-            child.cantrip.crystal().spawned(child.entity, child.spawned_by);
+            for crystal in child.cantrip.asked() {
+                crystal.spawned(child.entity, child.spawned_by);
+            }
         }
         let mut grown: Vec<Option<Grown>> = spawning.children.iter().map(|_| None).collect();
         let mut waiting = None;
@@ -126,7 +128,9 @@ fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = G
         let grown = rest.map(|rest| match rest {
             Rest::Waiting(waiting) => Err(waiting),
             Rest::Ended => {
-                seat.machine.facts().cantrip.crystal().ended(seat.entity());
+                for crystal in seat.machine.facts().cantrip.asked() {
+                    crystal.ended(seat.entity());
+                }
                 seat.run.tokens.leave(seat.entity());
                 Ok(grown(&seat))
             }

@@ -107,6 +107,7 @@ impl Machine {
         };
         let said = Arc::new(opened.utterance.load(bodies)?);
         self.usage = self.usage.plus(&opened.usage);
+        self.spent.add(opened.cost);
         self.utterances += 1;
         if let Some(content) = said.content.as_deref().filter(|content| !content.trim().is_empty()) {
             self.last_said = Some(content.to_owned());
@@ -167,7 +168,11 @@ impl Machine {
             if let Some(usage) = &settled.usage {
                 self.usage = self.usage.plus(usage);
             }
+            self.spent.add(settled.cost);
             return Ok(());
+        }
+        if settled.cost.is_some() {
+            self.spent.add(settled.cost);
         }
         let result = settled.result.load(bodies)?;
         let known = self.group()?.calls.remove(&number);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{Instant, TurnId};
+use cantrip_canon::{Instant, Money, TurnId};
 use cantrip_circle::MediumKind;
-use cantrip_crystal::{Answer, Charge, Failure, Plan, contract, limits::DEMANDS_MAX};
+use cantrip_crystal::{Answer, Charge, Crystal, Failure, Plan, Price, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
     Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
 };
@@ -24,8 +24,10 @@ pub(super) struct Asking {
     pub turn: Option<TurnId>,
     /// The last attempt that was recorded; 0 before the first.
     pub attempt: u32,
-    /// Attempts since this machine, or a resume, took the turn up: retries begin anew.
+    /// Attempts of who is asked since this machine, or a resume, took the turn up: retries begin anew.
     tries: u32,
+    /// Who is asked: the crystal, or one that it falls back on.
+    place: usize,
     /// How often a call was demanded, and an empty answer let pass.
     demands: u32,
     empties: u32,
@@ -64,6 +66,7 @@ impl Asking {
             turn: None,
             attempt: 0,
             tries: 0,
+            place: 0,
             demands: 0,
             empties: 0,
             aside: Arc::default(),
@@ -98,6 +101,14 @@ impl Machine {
         match &mut self.phase {
             Phase::Asking(asking) => Ok(asking),
             Phase::Folding(_) | Phase::Acting(_) | Phase::Ended => Err(fault),
+        }
+    }
+
+    /// Who is asked: the crystal, or one that it falls back on.
+    fn place(&self) -> usize {
+        match &self.phase {
+            Phase::Asking(asking) => asking.place,
+            Phase::Folding(_) | Phase::Acting(_) | Phase::Ended => 0,
         }
     }
 
@@ -144,7 +155,7 @@ impl Machine {
         if let Phase::Folding(_) = self.phase {
             return Ok(None);
         }
-        let wanted = self.facts.cantrip.output_tokens();
+        let wanted = self.facts.cantrip.output_tokens_at(self.place());
         let mut cap = wanted;
         let mut worst_tokens = None;
         if let Some(left) = world.tokens_left {
@@ -213,7 +224,7 @@ impl Machine {
         let aside = std::mem::take(&mut asking.aside);
         let (output_tokens, reservation_id) = (asking.output_tokens, asking.reservation.take());
         asking.tries += 1;
-        let tries = asking.tries;
+        let (tries, place) = (asking.tries, asking.place);
         let before = attempt.saturating_sub(tries);
         let recorded = Attempt {
             call_id: call,
@@ -221,12 +232,13 @@ impl Machine {
             number: attempt,
             request_digest: digest,
             list_length: messages.list_length() as u64,
+            crystal: (place > 0).then(|| self.facts.cantrip.crystal_at(place).name().to_owned()),
             reservation_id,
         };
         self.draft(recorded, world)?;
         self.asking()?.stage = Stage::Flying;
         let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
-        Ok(Effect::Ask(Asked { turn, call, tries, before, messages, output_tokens }))
+        Ok(Effect::Ask(Asked { turn, call, place, tries, before, messages, output_tokens }))
     }
 
     pub(super) fn slept(&mut self) -> Result<(), Error> {
@@ -242,7 +254,7 @@ impl Machine {
                 contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,
                 contract::Breach::DuplicateCall { .. } => false,
             };
-            self.settle_attempt(breach.filled().into(), usage, world)?;
+            self.settle_attempt(breach.filled().into(), answered_with(usage), world)?;
             if again {
                 let asking = self.asking()?;
                 asking.empties += 1;
@@ -251,9 +263,9 @@ impl Machine {
             }
             return self.fail(Failing::Breach(breach), world);
         }
-        if contract::call_missing(self.facts.cantrip.choice(), &utterance) && !self.talks() {
+        if contract::call_missing(self.facts.cantrip.choice_at(self.place()), &utterance) && !self.talks() {
             let prompts = self.asking()?.demands + 1;
-            self.settle_attempt(contract::call_never_came(prompts).into(), usage, world)?;
+            self.settle_attempt(contract::call_never_came(prompts).into(), answered_with(usage), world)?;
             if prompts > DEMANDS_MAX {
                 return self.fail(Failing::CallMissing(prompts), world);
             }
@@ -265,7 +277,7 @@ impl Machine {
             asking.stage = Stage::Check;
             return Ok(());
         }
-        self.open(utterance, usage.unwrap_or_default(), world)
+        self.open(utterance, usage, world)
     }
 
     /// A person's circle takes text as its call.
@@ -273,8 +285,10 @@ impl Machine {
         self.facts.circle.medium() == MediumKind::Human
     }
 
-    fn open(&mut self, utterance: Utterance, usage: Usage, world: &World<'_>) -> Result<(), Error> {
+    fn open(&mut self, utterance: Utterance, usage: Option<Usage>, world: &World<'_>) -> Result<(), Error> {
         let turn_id = self.turn_asked_for(world)?;
+        let price = self.facts.cantrip.price_at(self.place());
+        let cost = charged(&price, &answered_with(usage));
         let attempt = self.asking()?.attempt;
         let opened = Opened {
             turn_id,
@@ -282,18 +296,19 @@ impl Machine {
             parent_id: self.parent,
             sequence: self.sequence + 1,
             utterance: self.held(utterance)?,
-            usage,
+            usage: usage.unwrap_or_default(),
             attempt,
-            cost: None,
+            cost,
         };
         self.draft(opened, world)
     }
 
     /// A failed attempt is recorded for what it cost; it reaches no list and no turn.
-    fn settle_attempt(&mut self, refusal: Refusal, usage: Option<Usage>, world: &World<'_>) -> Result<Fault, Error> {
+    fn settle_attempt(&mut self, refusal: Refusal, charge: Charge, world: &World<'_>) -> Result<Fault, Error> {
         let turn = self.turn_asked_for(world)?;
         let attempt = self.asking()?.attempt;
         let since = self.asking()?.since;
+        let price = self.facts.cantrip.price_at(self.place());
         let fault = world.words.fault(refusal);
         let settled = CallSettled {
             call_id: CallId::request(turn),
@@ -306,10 +321,10 @@ impl Machine {
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,
-            cost: None,
+            cost: charged(&price, &charge),
             decision: None,
             attempt: Some(attempt),
-            usage,
+            usage: charge.usage().copied(),
         };
         self.draft(settled, world)?;
         Ok(fault)
@@ -317,11 +332,7 @@ impl Machine {
 
     pub(super) fn failed(&mut self, failure: Failure, plan: Plan, world: &World<'_>) -> Result<(), Error> {
         let tries = self.asking()?.tries;
-        let usage = match failure.charge {
-            Charge::Reported(usage) => Some(usage),
-            Charge::Nothing | Charge::Unknown => None,
-        };
-        self.settle_attempt(failure.filled(tries).into(), usage, world)?;
+        self.settle_attempt(failure.filled(tries).into(), failure.charge, world)?;
         if failure.context_too_long() {
             self.asking()?.stage = Stage::Check;
             if self.fold_to_last(world)? {
@@ -333,6 +344,8 @@ impl Machine {
                 self.asking()?.stage = Stage::Wait(delay);
                 Ok(())
             }
+            // Whoever stays down is stood in for, in the same turn.
+            Plan::Unavailable if self.halt.is_none() && self.next_place()? => Ok(()),
             Plan::Unavailable if self.facts.parks && self.halt.is_none() => {
                 self.failing = Some(Failing::Crystal(failure, tries));
                 self.asking()?.stage = Stage::Park;
@@ -345,6 +358,19 @@ impl Machine {
                 self.end_alone(TruncationReason::Timeout, Some(fault), world).map(|_| ())
             }
         }
+    }
+
+    /// Turns to the next crystal that can be fallen back on. Whether there is one.
+    fn next_place(&mut self) -> Result<bool, Error> {
+        let last = self.facts.cantrip.fallback().len();
+        let asking = self.asking()?;
+        if asking.place >= last {
+            return Ok(false);
+        }
+        asking.place += 1;
+        asking.tries = 0;
+        asking.stage = Stage::Check;
+        Ok(true)
     }
 
     /// One fold to the last group, once a turn. Whether there was anything to fold.
@@ -386,7 +412,21 @@ impl Machine {
     /// The request was given up: nobody knows whether it will be charged for.
     pub(super) fn interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(TruncationReason::Cancelled);
-        self.settle_attempt(self.halted_by(reason), None, world)?;
+        self.settle_attempt(self.halted_by(reason), Charge::Unknown, world)?;
         self.end_alone(reason, None, world).map(|_| ())
+    }
+}
+
+/// An answer is charged for as its provider counted it.
+pub(super) fn answered_with(usage: Option<Usage>) -> Charge {
+    usage.map_or(Charge::Unknown, Charge::Reported)
+}
+
+/// What a request cost; none if nobody knows.
+pub(super) fn charged(price: &Price, charge: &Charge) -> Option<Money> {
+    match (price, charge) {
+        (Price::Free, _) | (_, Charge::Nothing) => Some(Money::zero(price.currency())),
+        (Price::Unknown | Price::Listed(_), Charge::Unknown) => None,
+        (Price::Unknown | Price::Listed(_), Charge::Reported(usage)) => price.cost(usage),
     }
 }

@@ -91,7 +91,9 @@ pub(crate) struct Worst {
 pub(crate) struct Asked {
     pub turn: TurnId,
     pub call: CallId,
-    /// Attempts since the turn was taken up, this one included.
+    /// Who is asked: the crystal, or one that it falls back on.
+    pub place: usize,
+    /// Attempts of this crystal since the turn was taken up, this one included.
     pub tries: u32,
     /// Attempts that another owner made before.
     pub before: u32,

@@ -107,7 +107,8 @@ impl Machine {
             turns: self.turns,
             utterances: self.utterances,
             usage: self.usage,
-            cost: None,
+            cost: self.spent.cost(),
+            uncosted: self.spent.uncosted(),
         };
         self.draft(end, world)
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use cantrip_canon::{FoldId, Instant};
 use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, Plan as Again, contract};
-use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy, Usage};
+use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::ReservationId;
 use serde_json::Value;
 
-use super::ask::Asking;
+use super::ask::{Asking, answered_with, charged};
 use super::{Effect, Machine, Phase, World, Worst};
 use crate::fold::{Made, Means, Plan, Reading, Trigger};
 use crate::list::digest_of;
@@ -216,6 +216,7 @@ impl Machine {
             number,
             request_digest: digest_of(messages.iter()),
             list_length: messages.list_length() as u64,
+            crystal: None,
             reservation_id: summarising.reservation.take(),
         };
         self.draft(recorded, world)?;
@@ -247,14 +248,19 @@ impl Machine {
         let Answer { utterance, usage, .. } = answer;
         let said = utterance.content.as_deref().map(str::trim).filter(|said| !said.is_empty());
         let Some(said) = said else {
-            self.settle_summary(Err(contract::Breach::Empty.filled().into()), Value::Null, usage, world)?;
+            self.settle_summary(
+                Err(contract::Breach::Empty.filled().into()),
+                Value::Null,
+                answered_with(usage),
+                world,
+            )?;
             return self.degrade(world);
         };
         let summarising = self.summarising()?;
         let call = summarising.call();
         let Some(written) = summarising.reading.written(said) else {
             // The record keeps what the next piece is read with.
-            self.settle_summary(Ok(()), Value::from(said), usage, world)?;
+            self.settle_summary(Ok(()), Value::from(said), answered_with(usage), world)?;
             let summarising = self.summarising()?;
             summarising.piece += 1;
             summarising.attempt = 0;
@@ -263,18 +269,14 @@ impl Machine {
         };
         let (fold, plan) = (summarising.fold, summarising.plan);
         // The fold has the text.
-        self.settle_summary(Ok(()), Value::Null, usage, world)?;
+        self.settle_summary(Ok(()), Value::Null, answered_with(usage), world)?;
         let made = Made { attempt: Some(call), ..Made::summary(&self.view, plan, self.means(), &written) };
         self.record_fold(&made, fold, world)
     }
 
     pub(super) fn fold_failed(&mut self, failure: Failure, plan: Again, world: &World<'_>) -> Result<(), Error> {
         let tries = self.summarising()?.attempt;
-        let usage = match failure.charge {
-            Charge::Reported(usage) => Some(usage),
-            Charge::Nothing | Charge::Unknown => None,
-        };
-        self.settle_summary(Err(failure.filled(tries).into()), Value::Null, usage, world)?;
+        self.settle_summary(Err(failure.filled(tries).into()), Value::Null, failure.charge, world)?;
         match plan {
             Again::Again(delay) => {
                 self.summarising()?.stage = Stage::Wait(delay);
@@ -287,7 +289,7 @@ impl Machine {
     /// The request was given up: nobody knows whether it will be charged for.
     pub(super) fn fold_interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
-        self.settle_summary(Err(self.halted_by(reason)), Value::Null, None, world)?;
+        self.settle_summary(Err(self.halted_by(reason)), Value::Null, Charge::Unknown, world)?;
         self.leave_folding();
         Ok(())
     }
@@ -306,7 +308,7 @@ impl Machine {
         &mut self,
         outcome: Result<(), Refusal>,
         written: Value,
-        usage: Option<Usage>,
+        charge: Charge,
         world: &World<'_>,
     ) -> Result<(), Error> {
         let (reply, result): (ReplyMark, Value) = match outcome {
@@ -329,10 +331,10 @@ impl Machine {
             children: Vec::new(),
             changes: Vec::new(),
             clock_ms: None,
-            cost: None,
+            cost: charged(&self.facts.cantrip.summary_price(), &charge),
             decision: None,
             attempt: Some(attempt),
-            usage,
+            usage: charge.usage().copied(),
         };
         self.draft(settled, world)
     }

@@ -29,7 +29,7 @@ use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
     Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Fault, FoldView, Held, Intent, Mode, Part,
-    TruncationReason, Usage, Utterance,
+    Spent, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
@@ -165,6 +165,8 @@ pub(crate) struct Machine {
     utterances: u64,
     /// Of all attempts that reported it.
     usage: Usage,
+    /// What all of its requests and calls cost.
+    spent: Spent,
     touched: Labels,
     images: Vec<BodyRef>,
     /// Of the groups of this cast, for loop detection; none resets.
@@ -221,6 +223,7 @@ impl Machine {
             turns: 0,
             utterances: 0,
             usage: Usage::default(),
+            spent: Spent::default(),
             touched: past.touched,
             images,
             marks: Vec::new(),

@@ -23,6 +23,10 @@ pub enum Fault {
         crystal: String,
         limit: Money,
     },
+    /// A crystal to fall back on that could not take the other's place: it has no tools, or says programs of its own.
+    CannotStandIn {
+        crystal: String,
+    },
     /// A fold after fewer than two turns would have nothing to keep.
     FoldsTooSoon {
         turns: u64,
@@ -42,6 +46,9 @@ impl fmt::Display for Fault {
             Self::NeedsCode { crystal } => write!(f, "{crystal} says a program, and this circle runs none"),
             Self::Unpriced { crystal, limit } => {
                 write!(f, "{crystal} has no price, so max_cost {limit} cannot be kept")
+            }
+            Self::CannotStandIn { crystal } => {
+                write!(f, "{crystal} cannot stand in for the crystal: it is offered no tools, or says a program")
             }
             Self::FoldsTooSoon { turns } => write!(f, "folding after {turns} turns keeps nothing: at least 2"),
             Self::WindowShare(share) => write!(f, "window_share {share} is not between 0 and 1"),
@@ -78,6 +85,7 @@ impl Faults {
             | Fault::NoCircle
             | Fault::Circle(_)
             | Fault::Unpriced { .. }
+            | Fault::CannotStandIn { .. }
             | Fault::FoldsTooSoon { .. }
             | Fault::WindowShare(_)
             | Fault::Unrecordable(_) => codes::contract_invalid(self.first().to_string()),

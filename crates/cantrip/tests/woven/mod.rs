@@ -228,6 +228,7 @@ impl Woven {
                 timestamp: Timestamp::EPOCH,
                 attempts: 1,
                 cost_micros: 0,
+                cost: None,
                 model: None,
             },
             reward: None,

@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 
-use cantrip::loom::{Closing, EndedBy, GateRecord, Output, Settlement, Strategy, Thread, ThreadState, Turn, Verified};
+use cantrip::loom::{
+    Closing, EndedBy, GateRecord, Output, Settlement, Spent, Strategy, Thread, ThreadState, Turn, Verified,
+};
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
 use super::counted;
 use super::read::LoomRow;
 use crate::present::{BOLD, DIM, colour, cut, width};
+use crate::watch::cost;
 
 /// Lines of one text of a thread; `loom show` has them all.
 const LINES_SHOWN: usize = 12;
@@ -57,8 +60,8 @@ pub(crate) fn turn(turn: &Turn) -> String {
         "  {DIM}{} tokens in ({} cached), {} out · {} ms",
         metadata.tokens_prompt, metadata.tokens_cached, metadata.tokens_completion, metadata.duration_ms
     );
-    if metadata.cost_micros != 0 {
-        let _ = write!(text, " · cost {} micros", metadata.cost_micros);
+    if turn.continuation_of.is_none() {
+        text.push_str(&cost(&Spent::of(metadata.cost, u64::from(metadata.cost.is_none()))));
     }
     if let Some(model) = &metadata.model {
         let _ = write!(text, " · {}", one_line(model));

@@ -4,19 +4,20 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use cantrip::canon::{RunId, Timestamp};
-use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView};
+use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView, Spent, Usage};
 use cantrip::{MachineClock, Pending, store_refusal};
 use cantrip_canon::Clock;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde::Serialize;
 
+use super::costs::{self, Costs, TurnCost};
 use crate::limits::RUNS_LISTED_MAX;
 use crate::loom::find;
 use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
 use crate::process::{self, Presence};
 use crate::store::Store;
-use crate::watch::{Shows, Viewer};
+use crate::watch::{Shows, Viewer, cost};
 
 /// Which of them.
 #[derive(Debug, clap::Args)]
@@ -201,6 +202,8 @@ struct Whole {
     /// The calls that wait for a person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<Pending>,
+    /// What it took, with its children.
+    costs: Costs,
 }
 
 pub(super) async fn show(
@@ -216,14 +219,15 @@ pub(super) async fn show(
     let cast = cast_of(&store.loom, &view).await.map_err(stored)?;
     let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
     let pending = if view.state == RunState::Waiting { service.pending(run).await? } else { Vec::new() };
-    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending };
+    let costs = costs::of(&store.loom, run).await.map_err(stored)?;
+    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending, costs };
     let text = told(&whole, &store);
     let filled = codes::read(format!("run {run}")).value(&whole);
     let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
     Ok(present.reply(guarded, || text))
 }
 
-fn told(Whole { row, cast, pending }: &Whole, store: &Store) -> String {
+fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
     let run = &row.run;
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
     let mut line = |what: &str, said: &str| {
@@ -261,6 +265,29 @@ fn told(Whole { row, cast, pending }: &Whole, store: &Store) -> String {
             line("answer", &how);
             line("turns", &outcome.turns.to_string());
         }
+    }
+    let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.usage;
+    if !costs.turns.is_empty() {
+        let spent = cost(&Spent::of(costs.cost, costs.uncosted));
+        let failed = match costs.failed_attempts {
+            0 => String::new(),
+            1 => " · one request came to nothing".to_owned(),
+            failed => format!(" · {failed} requests came to nothing"),
+        };
+        line(
+            "took",
+            &format!("{prompt_tokens} tokens in ({cached_tokens} cached), {completion_tokens} out{spent}{failed}"),
+        );
+    }
+    // What each turn took is worth its lines where it was counted, or cost something.
+    let counted = |turn: &&TurnCost| turn.usage.total_tokens() > 0 || turn.cost.is_none_or(|cost| cost.micros() > 0);
+    for turn in costs.turns.iter().filter(counted) {
+        let Usage { prompt_tokens, completion_tokens, .. } = turn.usage;
+        let spent = cost(&Spent::of(turn.cost, u64::from(turn.cost.is_none())));
+        line(
+            &format!("turn {}", turn.sequence),
+            &format!("{} {prompt_tokens} in, {completion_tokens} out{spent}", turn.turn_id),
+        );
     }
     let (program, again, id) = (program(), &store.again, run.run_id);
     for asked in pending {

@@ -46,6 +46,7 @@ pub(crate) fn turn(id: TurnId, utterance: Option<Utterance>) -> Turn {
             timestamp: Timestamp::EPOCH,
             attempts: 1,
             cost_micros: 0,
+            cost: None,
             model: None,
         },
         reward: None,

@@ -249,6 +249,7 @@ impl<'a, J: Journal> Weaver<'a, J> {
             utterances: episode.turns,
             usage: Usage::default(),
             cost: None,
+            uncosted: 0,
         }
     }
 

@@ -81,6 +81,7 @@ struct Ours {
     truncation_reason: Option<TruncationReason>,
     error: Option<Fault>,
     attempts: Option<u32>,
+    cost: Option<Money>,
 }
 
 #[derive(Deserialize)]
@@ -297,8 +298,17 @@ impl<J: Journal> Import<'_, J> {
             let (cast_id, sequence) = (known.cast, line.sequence);
             let utterance = Held::of(said, bodies)?;
             events.push(
-                Opened { turn_id: id, cast_id, parent_id: parent, sequence, utterance, usage, attempt, cost: None }
-                    .into(),
+                Opened {
+                    turn_id: id,
+                    cast_id,
+                    parent_id: parent,
+                    sequence,
+                    utterance,
+                    usage,
+                    attempt,
+                    cost: line.x.cost,
+                }
+                .into(),
             );
         }
         let mut seal = None;
@@ -358,6 +368,7 @@ impl<J: Journal> Import<'_, J> {
                     utterances: known.utterances + u64::from(line.x.continuation_of.is_none()),
                     usage: Usage::default(),
                     cost: None,
+                    uncosted: 0,
                 }
                 .into(),
             );

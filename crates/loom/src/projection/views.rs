@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cantrip_canon::{CastId, EntityId, LoomId, RunId, TurnId};
+use cantrip_canon::{CastId, EntityId, LoomId, Money, RunId, TurnId};
 
 use super::Projection;
 use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
     Bodies, CallId, Cantrip, CastView, Closing, Content, Ending, EntityView, Error, Extent, FoldView, GateRecord,
-    Intent, Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Thread,
+    Intent, Listed, Metadata, Origin, Outcome, Page, RewardView, RootView, RunView, Settled, Settlement, Spent, Thread,
     ThreadState, Turn, Utterance,
 };
 
@@ -110,6 +110,7 @@ impl Projection {
                 utterances: end.utterances,
                 usage: end.usage,
                 cost: end.cost,
+                uncosted: end.uncosted,
             }),
         };
         Ok(CastView {
@@ -153,12 +154,17 @@ impl Projection {
             node.calls.iter().map(|call| gate_record(node.holder, call, said.as_ref(), bodies)).collect();
         let gate_calls = gate_calls?;
         let utterance = if node.holder == id { said } else { None };
-        let spent = gate_calls.iter().filter_map(|record| match &record.settlement {
-            Settlement::Delegated => None,
-            Settlement::Settled(settled) => settled.cost,
-        });
+        let mut spent = Spent::default();
+        if let Some(opened) = &node.opened {
+            spent.add(opened.cost);
+        }
+        for record in &gate_calls {
+            match &record.settlement {
+                Settlement::Settled(settled) if settled.cost.is_some() => spent.add(settled.cost),
+                Settlement::Settled(_) | Settlement::Delegated => {}
+            }
+        }
         let usage = node.opened.as_ref().map(|opened| opened.usage).unwrap_or_default();
-        let asked = node.opened.as_ref().and_then(|opened| opened.cost);
         let (spawned_by, forked_from) = match entity.entity.origin {
             Origin::Root => (None, None),
             Origin::Child { spawned_by, .. } => (Some(spawned_by), None),
@@ -185,7 +191,8 @@ impl Projection {
                 duration_ms: closed.record.duration_ms,
                 timestamp: closed.at,
                 attempts: node.opened.as_ref().map_or(0, |opened| opened.attempt),
-                cost_micros: asked.into_iter().chain(spent).fold(0, |sum, cost| sum.saturating_add(cost.micros())),
+                cost_micros: spent.cost().map_or(0, Money::micros),
+                cost: spent.whole(),
                 model: utterance.as_ref().map(|utterance| utterance.model.clone()),
             },
             utterance,
