@@ -198,3 +198,28 @@ fn shapes_and_completions_are_printed() {
     let checked = folder.pasted("source <(cantrip completions bash) && complete -p cantrip");
     assert!(checked.status.success(), "{checked:?}");
 }
+
+#[test]
+fn a_spell_names_who_is_asked_where_its_crystal_stays_down() {
+    let folder = Folder::new();
+    folder.write("notes.txt", "what the file says");
+    folder.write(
+        "look.toml",
+        "name = \"look\"\nmedium = \"javascript\"\n[crystal]\nmodel = \"anthropic/m\"\nfallback = [\"openai/m\"]\n\
+         [retry]\nmax_retries = 0\n[gates.read]\nroot = \".\"\n",
+    );
+    let busy = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}).to_string();
+    let down = Provider::serving(vec![(503, vec![busy.clone()]), (503, vec![busy])]);
+    let other = Provider::serving(programs("openai"));
+    let mut command = command(&folder, &["cast", "look.toml", "look", "--quiet"]);
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &down.address);
+    command.env("OPENAI_API_KEY", KEY).env("OPENAI_BASE_URL", format!("{}/v1", other.address));
+    let output = command.output().expect("the binary runs");
+    assert_eq!(stdout(&output), "seen\n", "{output:?}");
+    assert!(!down.asked().is_empty() && other.asked().len() == 2);
+    let turns = folder.seen(&["thread"])["turns"].clone();
+    assert_eq!(turns.as_array().map(Vec::len), Some(2), "one turn each, however many were asked: {turns}");
+    folder.write("bad.toml", "[crystal]\nmodel = \"anthropic/m\"\nfallback = [\"nobody/m\"]\n");
+    let told = folder.envelope(&["cast", "bad.toml", "x"], codes::CONFIG_INVALID.any());
+    assert!(told["message"].as_str().is_some_and(|message| message.contains("nobody")), "{told}");
+}

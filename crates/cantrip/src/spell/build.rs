@@ -34,6 +34,9 @@ impl Spell {
             .retry(self.retry.clone())
             .park(self.park)
             .fenced(self.fenced);
+        for crystal in &self.fallback {
+            builder = builder.fallback(self.opened(crystal, None, around)?);
+        }
         if let Some(crystal) = &self.folding_crystal {
             builder = builder.folding_crystal(self.opened(crystal, None, around)?);
         }
@@ -189,11 +192,12 @@ pub(super) fn resolved(spell: &Spell) -> Value {
 fn crystal(spell: &Spell) -> Value {
     let name = json!(spell.crystal.to_string());
     let ProfileRow { window, output_tokens_max, tools, bytes_per_token, .. } = &spell.profile;
-    if spell.profile == ProfileRow::default() && spell.base_url.is_none() {
+    if spell.profile == ProfileRow::default() && spell.base_url.is_none() && spell.fallback.is_empty() {
         return name;
     }
     table([
         ("model", name),
+        ("fallback", list(&spell.fallback.iter().map(ToString::to_string).collect::<Vec<_>>())),
         ("base_url", json!(spell.base_url.as_ref().map(Url::as_str))),
         ("window", json!(window)),
         ("output_tokens", json!(output_tokens_max)),

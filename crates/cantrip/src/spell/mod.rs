@@ -168,6 +168,8 @@ pub struct Spell {
     /// Relative paths begin here.
     pub folder: PathBuf,
     pub crystal: ModelName,
+    /// Who is asked in the same turn where it stays down, in this order.
+    pub fallback: Vec<ModelName>,
     /// Where its provider is reached instead of at home.
     pub base_url: Option<Url>,
     /// What the spell knows better about it than the table of models.
@@ -215,7 +217,7 @@ impl Spell {
         if crystal == self.crystal {
             return self;
         }
-        Self { crystal, base_url: None, profile: ProfileRow::default(), ..self }
+        Self { crystal, fallback: Vec::new(), base_url: None, profile: ProfileRow::default(), ..self }
     }
 
     /// Reads a spell's file.

@@ -55,7 +55,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let (park, fenced) = (table.flag("park", issues).unwrap_or(true), table.flag("fenced", issues).unwrap_or(false));
     let answer_schema = written(table, "answer_schema", issues);
     // Everything has been looked at by now.
-    let Speaks { name: crystal, base_url, profile } = crystal?;
+    let Speaks { name: crystal, fallback, base_url, profile } = crystal?;
     if crystal.needs_code() && !medium.is_code() {
         let rule = format!("{crystal} says a program, and {medium} runs none: write medium = \"javascript\"");
         issues.note(line_of(table, "crystal"), "crystal", rule);
@@ -72,6 +72,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
         file: file.to_owned(),
         folder,
         crystal,
+        fallback,
         base_url,
         profile,
         medium,
@@ -113,6 +114,7 @@ pub(super) fn name_fault(name: &str) -> Option<String> {
 /// The crystal, and what its spell knows better about it than the table of models.
 struct Speaks {
     name: ModelName,
+    fallback: Vec<ModelName>,
     base_url: Option<Url>,
     profile: ProfileRow,
 }
@@ -129,10 +131,7 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<Speaks> {
             inner.only(&own, issues);
             let profile = profile(&inner, issues);
             let base_url = inner.text("base_url", BASE_URL, issues).map(|text| base_url(text, &inner, issues));
-            if let Some(node) = inner.get("fallback") {
-                let rule = "falling back to another crystal is not in this version; leave it out";
-                issues.note(node.line, inner.key("fallback"), rule);
-            }
+            let fallback = fallback(&inner, issues);
             if inner.get("model").is_none() {
                 issues.note(inner.line, inner.key("model"), format!("it is missing: write model = {CRYSTAL}"));
             }
@@ -141,13 +140,20 @@ fn crystal(table: &Table<'_>, issues: &mut Issues) -> Option<Speaks> {
                 let rule = format!("{name} has no other address: only a provider's model has");
                 issues.note(line_of(&inner, "base_url"), inner.key("base_url"), rule);
             }
-            Some(Speaks { name, base_url: base_url.flatten(), profile })
+            Some(Speaks { name, fallback, base_url: base_url.flatten(), profile })
         }
         Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::List(_) => {
             let name = model_name(table.text("crystal", CRYSTAL, issues)?, node.line, "crystal", issues)?;
-            Some(Speaks { name, base_url: None, profile: ProfileRow::default() })
+            Some(Speaks { name, fallback: Vec::new(), base_url: None, profile: ProfileRow::default() })
         }
     }
+}
+
+/// Who is asked where the crystal stays down, in this order.
+fn fallback(table: &Table<'_>, issues: &mut Issues) -> Vec<ModelName> {
+    let names = table.texts("fallback", "[\"openai/gpt-5.5\"]", issues).unwrap_or_default();
+    let line = line_of(table, "fallback");
+    names.iter().filter_map(|name| model_name(name, line, &table.key("fallback"), issues)).collect()
 }
 
 fn base_url(text: &str, table: &Table<'_>, issues: &mut Issues) -> Option<Url> {
