@@ -32,9 +32,16 @@ need_component() {
 need_component fmt rustfmt
 need_component clippy clippy
 
+# The shell's tests need the program that makes its cage.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+if ! command -v bwrap >/dev/null; then
+  step "bubblewrap, for the shell's cage"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bubblewrap
+fi
+
 # The store's tests need a Postgres: the one that CANTRIP_TEST_POSTGRES names, or one of our own, on a socket in the
 # scratch folder. Its server refuses to run as root.
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 as_postgres() { if [ "$(id -u)" = 0 ]; then runuser -u nobody -- "$@"; else "$@"; fi; }
 newest_postgres() { ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1; }
 start_postgres() {

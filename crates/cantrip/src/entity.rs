@@ -338,6 +338,7 @@ impl Resting for Inner {
         let sandbox = match &mut *self.state() {
             State::Idle(kept, resting) if *resting == Some(since) => {
                 *resting = None;
+                kept.environs.belongings.give_up();
                 kept.environs.sandbox.take()
             }
             State::Idle(..) | State::Busy(_) | State::Away | State::Disposed => None,

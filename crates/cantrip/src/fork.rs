@@ -1,8 +1,8 @@
 //! Branching off and going on: another way from a turn, and more of a cast that was cut off.
 
 use cantrip_canon::{EntityId, Money, RunId, TurnId};
-use cantrip_circle::{MediumKind, Wards};
-use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState, render};
+use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
+use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState, Turn, render};
 use cantrip_reply::{Refusal, codes};
 
 use crate::driver::{Environs, Runtime};
@@ -98,6 +98,12 @@ impl Runtime {
             None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
         };
         let mut environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
+        if let Some(gate) = unrestorable(cantrip.circle(), render::own_turns(&thread)) {
+            if !fresh {
+                return Err(Refusal::from(codes::not_restorable(gate, turn.sequence)).into());
+            }
+            environment = Environment::Fresh;
+        }
         if environment == Environment::Replay
             && let Some(medium) = cantrip.medium(cantrip.circle().medium())
             && self.base(&*medium, render::own_turns(&thread)).await.is_some()
@@ -173,6 +179,12 @@ impl Runtime {
             Some(_) | None => Err(wrong("followed by another")),
         }
     }
+}
+
+/// A gate that keeps what no record can restore, and that was called in these turns.
+fn unrestorable<'a>(circle: &'a Circle, turns: &[Turn]) -> Option<&'a str> {
+    let called = |gate: &str| turns.iter().flat_map(|turn| &turn.gate_calls).any(|record| record.gate == gate);
+    circle.gates().filter(|gate| gate.promises().keeps).map(AnyGate::name).find(|gate| called(gate))
 }
 
 /// How the environment of a fork comes to be.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use cantrip_canon::{Hash, LoomId, Timestamp, stable_hash};
 use cantrip_circle::medium::Conversation;
+use cantrip_circle::shell::{SHELL, ShellMedium};
 use cantrip_circle::{AnyGate, Builder as CircleBuilder, Circle, Delegates, Medium, MediumKind, SystemPrompt, Wards};
 use cantrip_crystal::{AnyCrystal, Choice, Crystal, Price, Profile, ProfileRow, Retry};
 use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Held, Journal, Loom, Mode, Root};
@@ -170,10 +171,16 @@ impl Cantrip {
         self.wards().require_done_tool
     }
 
+    /// Whether there is a shell to act in, and nobody else serves it.
+    fn holds_shell(&self) -> bool {
+        self.0.circle.gate(SHELL).is_some() && !self.0.mediums.contains_key(&MediumKind::Shell)
+    }
+
     /// What serves a medium; none if nobody gave it and it cannot be served without being given.
     pub fn medium(&self, kind: MediumKind) -> Option<Arc<dyn Medium>> {
         match kind {
             MediumKind::Conversation => Some(Arc::new(Conversation)),
+            MediumKind::Shell if self.holds_shell() => Some(Arc::new(ShellMedium)),
             MediumKind::Javascript
             | MediumKind::Python
             | MediumKind::Shell

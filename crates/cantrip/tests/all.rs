@@ -26,6 +26,7 @@ mod own_thread;
 mod parking;
 mod programs;
 mod recipe;
+mod shell;
 mod simulation;
 mod spell;
 mod support;

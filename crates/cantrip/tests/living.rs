@@ -157,7 +157,7 @@ async fn what_cannot_be_restored_refuses_a_fork_unless_it_may_begin_anew() {
     let first = runtime.loom().turns(cantrip.loom_id(), Page::FIRST).await.unwrap().items[0].id;
     let shell = talking(&script([])).medium(cantrip_circle::MediumKind::Shell).build().unwrap();
     assert_code(runtime.fork(&shell, first, Forking::on("x")).await.reply(), codes::NOT_RESTORABLE);
-    // Nothing serves a shell here, so beginning anew comes as far as that.
+    // There is no shell in this circle, so beginning anew comes as far as that.
     let anew = runtime.fork(&shell, first, Forking::on("x").fresh()).await;
     assert_code(anew.reply(), codes::SANDBOX_UNAVAILABLE);
 }

@@ -117,7 +117,6 @@ fn what_is_no_toml_is_told_with_its_place() {
 #[test]
 fn what_is_not_built_yet_is_refused_in_plain_words() {
     for (line, text) in [
-        (2, "medium = 'shell'"),
         (2, "medium = 'browser'"),
         (2, "medium = 'human'"),
         (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']"),
@@ -407,6 +406,20 @@ parameters = { type = "object" }
 [gates.call_agent_batch]
 crystal = ["scripted/s.yaml"]
 mediums = "javascript"
+[gates.shell]
+root = "work"
+read_only = true
+network = true
+readable = ["/opt/tools"]
+environment = { SHELL_SECRET = "C" }
+memory = "1GiB"
+cpu = "1m"
+wall = "30s"
+output = "64KiB"
+processes = 32
+file_size = "1MiB"
+disk = "10MiB"
+
 [wards]
 max_turns = 30
 max_depth = 2

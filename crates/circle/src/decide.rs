@@ -10,13 +10,13 @@ use cantrip_canon::{Money, json};
 use cantrip_reply::{Filled, Guard, Invalid, Refusal, Trace, codes};
 use serde_json::{Map, Value};
 
-use crate::Labels;
 use crate::arguments;
 use crate::circle::{Circle, Held, Role};
 use crate::delegation::{Delegation, delegation};
-use crate::gate::{AnyGate, Executed, Identity, Stop, canonical_name, run::Crossing};
+use crate::gate::{AnyGate, Belongings, Executed, Identity, Stop, canonical_name, run::Crossing};
 use crate::limits::NEAREST_MAX;
-use crate::ward::{Reach, Restriction};
+use crate::ward::{MediumLimits, Reach, Restriction};
+use crate::{Labels, MediumKind};
 
 /// A call as it reached the circle.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,6 +106,8 @@ pub struct Permit {
     held: Arc<Held>,
     arguments: Map<String, Value>,
     restrict: Arc<Restriction>,
+    limits: MediumLimits,
+    belongings: Belongings,
 }
 
 impl Permit {
@@ -123,6 +125,13 @@ impl Permit {
         self.held.gate.worst_cost(&self.arguments)
     }
 
+    /// With what gates keep for the entity that asks; without, nothing outlasts the call.
+    #[must_use]
+    pub fn with(mut self, belongings: &Belongings) -> Self {
+        self.belongings = belongings.clone();
+        self
+    }
+
     /// Enters the gate, inside the safety wrapper. It ends in exactly one reply: the gate's own, or that of a stop.
     pub async fn execute(
         self,
@@ -132,8 +141,9 @@ impl Permit {
         idempotency_key: Option<String>,
         stop: Stop,
     ) -> Executed {
-        let Self { held, arguments, restrict } = self;
-        let crossing = Crossing { gate: held.gate.clone(), arguments, restrict, identity, idempotency_key };
+        let Self { held, arguments, restrict, limits, belongings } = self;
+        let gate = held.gate.clone();
+        let crossing = Crossing { gate, arguments, restrict, limits, belongings, identity, idempotency_key };
         crossing.run(guard, trace, stop).await
     }
 }
@@ -281,7 +291,14 @@ impl Circle {
 
     fn permit(&self, held: &Arc<Held>, arguments: Map<String, Value>) -> Effect {
         let (held, restrict) = (Arc::clone(held), Arc::clone(&self.inner.restrict));
-        Effect::Execute(Permit { held, arguments, restrict })
+        let limits = match self.medium() {
+            MediumKind::Shell | MediumKind::Browser => self.wards().medium,
+            // There they bound programs, and a gate is none.
+            MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python | MediumKind::Human => {
+                MediumLimits::default()
+            }
+        };
+        Effect::Execute(Permit { held, arguments, restrict, limits, belongings: Belongings::default() })
     }
 }
 

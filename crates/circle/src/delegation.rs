@@ -192,7 +192,7 @@ impl Asking<'_> {
 
 /// The circle of a child: what is granted, under the parent's wards and its own.
 fn carve(parent: &Circle, gates: Vec<Arc<Held>>, asked: &Wards, medium: MediumKind, crystal: Option<String>) -> Circle {
-    let mut wards = parent.wards().for_child(asked);
+    let mut wards = parent.wards().for_child_in(parent.medium(), asked);
     parent.changed(|inner| {
         if inner.medium != medium {
             inner.medium = medium;

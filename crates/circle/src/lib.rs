@@ -3,7 +3,8 @@
 //! A [`Circle`] is built from gates ([`gate`]), wards ([`Wards`]) and a medium ([`medium`]), then frozen. Every call of an
 //! entity goes through [`Circle::decide`], which refuses it, asks for a person, or says what is to be carried out; gates
 //! run only through the [`Permit`] that comes of it, and delegation is an effect that the loop carries out. The
-//! sandboxes of the code mediums are in [`javascript`] and [`python`], the rules by which the arguments of a call in code
+//! sandboxes of the code mediums are in [`javascript`] and [`python`], the cage of
+//! the shell in [`shell`], the rules by which the arguments of a call in code
 //! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
 
 pub mod arguments;
@@ -13,6 +14,7 @@ pub mod javascript;
 pub mod limits;
 pub mod medium;
 pub mod python;
+pub mod shell;
 pub mod stretch;
 pub mod ward;
 

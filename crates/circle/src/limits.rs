@@ -128,6 +128,34 @@ cantrip_canon::limits! {
     FETCH_HEADERS_MAX: usize = 64, "headers";
     /// What is shown of one header.
     FETCH_HEADER_BYTES: usize = 1 << 10, "bytes";
+    /// Resident memory of all processes of a shell together, unless told otherwise.
+    SHELL_MEMORY_BYTES: u64 = 2 << 30, "bytes";
+    /// Processor time of one command of a shell, whoever uses it, unless told otherwise.
+    SHELL_CPU_MS: u64 = 300_000, "ms";
+    /// Wall time of one command of a shell unless told otherwise.
+    SHELL_WALL_MS: u64 = 120_000, "ms";
+    /// Processes and threads of a shell at once, unless told otherwise.
+    SHELL_PROCESSES: u64 = 256, "processes";
+    /// One file that a shell writes, unless told otherwise.
+    SHELL_FILE_BYTES: u64 = 512 << 20, "bytes";
+    /// How much room one command of a shell may take from the project's disk, unless told otherwise.
+    SHELL_DISK_BYTES: u64 = 2 << 30, "bytes";
+    /// What a shell's own `/tmp` holds, and its shared memory.
+    SHELL_TMP_BYTES: u64 = 256 << 20, "bytes";
+    /// What a shell's own `/etc` holds.
+    SHELL_ETC_BYTES: u64 = 1 << 20, "bytes";
+    /// Files that one process of a shell has open at once.
+    SHELL_FILES_OPEN: u64 = 1_024, "files";
+    /// Output of a command of a shell that is shown, half from its beginning and half from its end.
+    SHELL_OUTPUT_SHOWN_BYTES: usize = 32 << 10, "bytes";
+    /// Files and folders of a project that are covered in a cage.
+    SHELL_MASKS_MAX: usize = 256, "paths";
+    /// How long a cage may take to say that it is there.
+    SHELL_START_MS: u64 = 10_000, "ms";
+    /// How often the warden looks at what the cages use.
+    SHELL_TICK_MS: u64 = 50, "ms";
+    /// How long the end of a cage that was killed is waited for.
+    SHELL_GONE_MS: u64 = 5_000, "ms";
     /// Names that are offered when a gate is not there.
     NEAREST_MAX: usize = 3, "names";
     /// A gate's name; providers take no longer one.

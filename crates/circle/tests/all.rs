@@ -15,4 +15,5 @@ mod javascript_garbled;
 mod javascript_kill;
 mod javascript_language;
 mod javascript_limits;
+mod shell;
 mod support;

@@ -1,6 +1,5 @@
 //! Which spell is meant, and what does it need to be cast here?
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault};
 use cantrip::loom::{AnyLoom, Memory};
-use cantrip::spell::{GateKind, Spell, Surroundings, default_spell};
+use cantrip::spell::{Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 use url::Url;
@@ -127,13 +126,8 @@ pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
 
 /// The mediums that this spell and its children may need; a conversation is always there.
 fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
-    let offered = spell.gates.iter().flat_map(|gate| match &gate.kind {
-        GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
-        GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
-    });
-    let needed: BTreeSet<MediumKind> = offered.chain([spell.medium]).collect();
     let mut mediums: Vec<Arc<dyn Medium>> = Vec::new();
-    for kind in needed {
+    for kind in spell.mediums() {
         match kind {
             MediumKind::Javascript => {
                 let medium = Javascript::start(Options::default())

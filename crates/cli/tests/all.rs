@@ -10,6 +10,7 @@ mod examples;
 mod faults;
 mod first_hour;
 mod fork;
+mod hands;
 mod loom;
 mod models;
 mod providers;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{Hash, Timestamp, TurnId};
+use cantrip_circle::gate::Belongings;
 use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, ProgramCall, Sandbox, Taken};
 use cantrip_circle::{Circle, Medium, fence};
 use cantrip_loom::{Body, Event, GateRecord, Output, Settlement, Turn};
@@ -18,6 +19,8 @@ use crate::machine::{Starting, answer, program_name, reading, same};
 pub(crate) struct Environs {
     pub sandbox: Option<Box<dyn Sandbox>>,
     pub paused: Option<Box<dyn Paused>>,
+    /// What gates keep for it.
+    pub belongings: Belongings,
     /// What the next observation begins with.
     pub lost: Option<String>,
     pub scales: Scales,

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use cantrip_circle::gate::{Entered, Executed, Stop, refuse};
+use cantrip_circle::gate::{Belongings, Entered, Executed, Stop, refuse};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
 use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
 use futures_util::FutureExt;
@@ -17,6 +17,7 @@ pub(crate) struct Hands<'a> {
     pub runtime: &'a Runtime,
     pub trace: &'a Trace,
     pub verifier: Option<&'a AnyVerifier>,
+    pub belongings: &'a Belongings,
 }
 
 impl Hands<'_> {
@@ -26,7 +27,10 @@ impl Hands<'_> {
         let guard = self.runtime.guard();
         let mut score = None;
         let Executed { guarded, entered } = match kind {
-            WorkKind::Enter(permit) => permit.execute(guard, self.trace, Some(identity), idempotency_key, stop).await,
+            WorkKind::Enter(permit) => {
+                let permit = permit.with(self.belongings);
+                permit.execute(guard, self.trace, Some(identity), idempotency_key, stop).await
+            }
             WorkKind::Refuse(refusal) => {
                 let guarded = refuse(guard, self.trace, &gate, Some(&identity), refusal).await;
                 Executed { guarded, entered: Entered::default() }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Timestamp, TurnId};
+use cantrip_circle::gate::Belongings;
 use cantrip_circle::medium::{Isolation, Lost};
 use cantrip_crystal::{Crystal, Definition, ItemIds};
 use cantrip_loom::{
@@ -21,7 +22,7 @@ use super::execute::Hands;
 use super::tokens::{Hold, Ticket};
 use super::{Halting, Loaded, Run, Runtime, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Effect, Happened, Machine, Work, World};
+use crate::machine::{Effect, Happened, Machine, Work, WorkKind, World};
 
 /// Why an environment is lost though the loom could be told again.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
@@ -333,8 +334,15 @@ impl Seat {
     }
 
     async fn execute(&mut self, works: Vec<Work>) -> Vec<crate::machine::Worked> {
+        let belongings = &self.environs.belongings;
+        let forgotten = forgotten(&works, belongings);
+        if let Some(leaf) = self.machine.base().filter(|_| !forgotten.is_empty()) {
+            note_earlier(self.run.runtime.clone(), leaf, forgotten, belongings.clone()).await;
+        }
         let facts = self.machine.facts();
-        let hands = Hands { runtime: &self.run.runtime, trace: &self.run.trace, verifier: facts.cantrip.verifier() };
+        let belongings = &self.environs.belongings;
+        let verifier = facts.cantrip.verifier();
+        let hands = Hands { runtime: &self.run.runtime, trace: &self.run.trace, verifier, belongings };
         join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await
     }
 
@@ -429,6 +437,25 @@ impl Seat {
 
     pub(crate) fn entity(&self) -> EntityId {
         self.machine.facts().entity
+    }
+}
+
+/// The gates among these that keep something for their entity and have nothing here.
+fn forgotten(works: &[Work], belongings: &Belongings) -> Vec<String> {
+    let keeping = works.iter().filter_map(|work| match &work.kind {
+        WorkKind::Enter(permit) if permit.gate().promises().keeps => Some(permit.gate().name()),
+        WorkKind::Enter(_) | WorkKind::Refuse(_) | WorkKind::Answer(_) | WorkKind::Verify(_) => None,
+    });
+    keeping.filter(|gate| belongings.is_without(gate)).map(str::to_owned).collect()
+}
+
+/// Tells these gates whether the entity called them before: in another process, or in what a fork shares.
+async fn note_earlier(runtime: Runtime, leaf: TurnId, gates: Vec<String>, belongings: Belongings) {
+    // A loom that cannot be read now will say so when the next record is written.
+    let Ok(thread) = runtime.loom().thread(leaf).await else { return };
+    let records = || render::own_turns(&thread).iter().flat_map(|turn| &turn.gate_calls);
+    for gate in gates.iter().filter(|gate| records().any(|record| record.gate == **gate)) {
+        belongings.note_earlier(gate);
     }
 }
 

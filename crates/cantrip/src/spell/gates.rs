@@ -9,11 +9,12 @@ use cantrip_circle::{AnyGate, Delegates, Label, MediumKind, Wards};
 use cantrip_crystal::tree::{Node, Shape};
 use serde_json::{Value, json};
 
+use super::shell::{self, ShellSpell};
 use super::text::{Issues, Table, suggestion};
 use super::{Fault, Issue, Spell, Surroundings, read_json};
 
 /// The gates that need no more than their name.
-pub(super) const BUILT_IN: [&str; 12] = [
+pub(super) const BUILT_IN: [&str; 13] = [
     "done",
     "echo",
     "call_agent",
@@ -26,6 +27,7 @@ pub(super) const BUILT_IN: [&str; 12] = [
     "fetch",
     "ask_human",
     "loom",
+    "shell",
 ];
 
 /// What may be said about any gate.
@@ -81,6 +83,7 @@ pub enum GateKind {
         output: Option<u64>,
         fails: bool,
     },
+    Shell(ShellSpell),
 }
 
 impl GateSpell {
@@ -188,6 +191,10 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
                 timeout: duration(table, "timeout", issues),
             })
         }
+        "shell" => {
+            known(&shell::KEYS);
+            Some(GateKind::Shell(ShellSpell::read(table, issues)))
+        }
         _ => {
             let rule = format!(
                 "no gate is called so{}; a gate of your own needs command = [...]",
@@ -276,7 +283,7 @@ pub(super) fn duration(table: &Table<'_>, name: &str, issues: &mut Issues) -> Op
     warded(table, name, "timeout", issues)?.timeout
 }
 
-fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<u64> {
+pub(super) fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option<u64> {
     warded(table, name, "memory", issues)?.medium.memory_bytes
 }
 
@@ -353,6 +360,7 @@ impl Spell {
                 }
                 made.gate()
             }
+            GateKind::Shell(shell) => shell.gate(&self.folder).map_err(Fault::Refused)?,
         };
         if let Some(labels) = &gate.labels {
             made = made.labelled(labels.iter().copied());

@@ -20,6 +20,7 @@ mod gates;
 mod own_thread;
 mod read;
 mod schema;
+mod shell;
 mod text;
 mod verifier;
 
@@ -40,6 +41,7 @@ pub use fresh::{DEFAULT, File, default_spell, fresh};
 pub use gates::{GateKind, GateSpell, Written};
 pub use own_thread::OwnThreadOf;
 pub use schema::schema;
+pub use shell::ShellSpell;
 pub use verifier::CommandVerifier;
 
 use crate::fold::Folding;
@@ -206,7 +208,11 @@ impl Spell {
     pub fn mediums(&self) -> BTreeSet<MediumKind> {
         let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
             GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
-            GateKind::Plain | GateKind::Files { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => Vec::new(),
+            GateKind::Plain
+            | GateKind::Files { .. }
+            | GateKind::Fetch { .. }
+            | GateKind::Command { .. }
+            | GateKind::Shell(_) => Vec::new(),
         });
         of_children.chain([self.medium]).collect()
     }

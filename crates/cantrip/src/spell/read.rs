@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cantrip_circle::shell::SHELL;
 use cantrip_circle::{MediumKind, Wards};
 use cantrip_crystal::tree::Shape;
 use cantrip_crystal::{Choice, ModelName, ProfileRow, Retry, Sampling};
@@ -9,9 +10,9 @@ use cantrip_loom::Strategy;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::gates::{GateSpell, duration, gates, line_of, written};
+use super::gates::{GateKind, GateSpell, duration, gates, line_of, written};
 use super::text::{Issues, Table, suggestion};
-use super::{Spell, VerifySpell};
+use super::{ShellSpell, Spell, VerifySpell};
 use crate::Call;
 use crate::fold::Folding;
 use crate::limits::{BYTES_PER_TOKEN_MAX, SPELL_TURNS, WINDOW_TOKENS_MIN};
@@ -62,6 +63,10 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     }
     if !gates.iter().any(|gate| gate.name == "done") {
         gates.insert(0, GateSpell::plain("done"));
+    }
+    // A circle whose medium is the shell has one to act in.
+    if medium == MediumKind::Shell && !gates.iter().any(|gate| gate.name == SHELL) {
+        gates.push(GateSpell { kind: GateKind::Shell(ShellSpell::default()), ..GateSpell::plain(SHELL) });
     }
     let hidden = !medium.is_code() && gates.iter().any(|gate| gate.ephemeral);
     if hidden && !gates.iter().any(|gate| gate.name == "loom") {
@@ -214,10 +219,13 @@ fn medium(table: &Table<'_>, issues: &mut Issues) -> MediumKind {
     let Some(written) = table.text("medium", "\"javascript\"", issues) else { return MediumKind::default() };
     let line = line_of(table, "medium");
     match written.parse() {
-        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python)) => medium,
-        Ok(medium @ (MediumKind::Shell | MediumKind::Browser | MediumKind::Human)) => {
+        Ok(medium @ (MediumKind::Conversation | MediumKind::Javascript | MediumKind::Python | MediumKind::Shell)) => {
+            medium
+        }
+        Ok(medium @ (MediumKind::Browser | MediumKind::Human)) => {
             let rule = format!(
-                "the medium {medium} is not in this version; write \"conversation\", \"javascript\" or \"python\""
+                "the medium {medium} is not in this version; write \"conversation\", \"javascript\", \"python\" or \
+                 \"shell\""
             );
             issues.note(line, "medium", rule);
             medium

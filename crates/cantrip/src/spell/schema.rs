@@ -140,6 +140,23 @@ fn built_in(name: &str) -> Value {
             }),
             &[],
         ),
+        "shell" => gate(
+            json!({
+                "root": text("The folder it begins in, from the spell's own; . unless given."),
+                "read_only": flag("The folder cannot be changed."),
+                "network": flag("It has this machine's network, all of it."),
+                "readable": texts("Further paths of this machine that can be read."),
+                "environment": {"type": "object", "additionalProperties": {"type": "string"}},
+                "memory": quantity("Resident memory of all its processes, as in 2GiB."),
+                "cpu": quantity("Processor time of one command, as in 5m."),
+                "wall": quantity("Time of one command, as in 2m."),
+                "output": quantity("What one command may print, as in 1MiB."),
+                "processes": {"type": "integer", "minimum": 1, "description": "Processes and threads at once."},
+                "file_size": quantity("One file that it writes, as in 512MiB."),
+                "disk": quantity("How much room one command may take from the disk, as in 2GiB."),
+            }),
+            &[],
+        ),
         _ => gate(json!({}), &[]),
     }
 }

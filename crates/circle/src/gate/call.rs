@@ -7,7 +7,8 @@ use cantrip_loom::{Body, CallId, Change};
 use cantrip_reply::Trace;
 use serde_json::{Map, Value};
 
-use crate::ward::Restriction;
+use super::Belongings;
+use crate::ward::{MediumLimits, Restriction};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub struct Call {
     pub idempotency_key: Option<String>,
     /// The wards on what it may reach; they hold for links and redirects too, which only the gate sees.
     pub restrict: Arc<Restriction>,
+    /// How far a medium's wards let it go, where the gate is what the medium acts through.
+    pub limits: MediumLimits,
+    /// What gates keep for whoever asks.
+    pub belongings: Belongings,
     /// Where the gate notes what it did.
     pub effects: Effects,
     /// From which calls inside this one take their numbers.

@@ -5,6 +5,7 @@
 //! run, inside the safety wrapper, so whatever the gate does ends in one reply. Its dependencies (a root, a client, a
 //! person) are given when it is made; a call carries arguments and who asks, nothing else.
 
+mod belongings;
 pub mod builtin;
 mod call;
 pub(crate) mod function;
@@ -20,6 +21,7 @@ use cantrip_canon::Money;
 use cantrip_reply::{Filled, Refusal, Success};
 use serde_json::{Map, Value};
 
+pub use belongings::Belongings;
 pub use call::{Call, Effects, Entered, Identity};
 pub use function::{FunctionGate, NoArguments, Outcome, gate, gate_with_call, outcome};
 pub use promises::{Promises, Purity};

@@ -37,6 +37,8 @@ pub struct Promises {
     pub polling: bool,
     /// It ends by itself within moments, and what it did must be known: a stop lets it finish.
     pub brief: bool,
+    /// It keeps something for its entity between calls that no record can restore.
+    pub keeps: bool,
     /// What its reply may have in bytes.
     pub result_bytes_max: usize,
     /// After which time it is ended.
@@ -55,6 +57,7 @@ impl Promises {
             ephemeral: false,
             polling: false,
             brief: false,
+            keeps: false,
             result_bytes_max: GATE_RESULT_BYTES_MAX,
             time_max: None,
         }
@@ -75,6 +78,12 @@ impl Promises {
     #[must_use]
     pub fn brief(mut self) -> Self {
         self.brief = true;
+        self
+    }
+
+    #[must_use]
+    pub fn keeping(mut self) -> Self {
+        self.keeps = true;
         self
     }
 

@@ -7,8 +7,8 @@ use cantrip_reply::{Call as Guarding, Filled, Guard, Guarded, Refusal, Reply, Re
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::{AnyGate, Call, Effects, Entered, Identity, Purity};
-use crate::ward::Restriction;
+use super::{AnyGate, Belongings, Call, Effects, Entered, Identity, Purity};
+use crate::ward::{MediumLimits, Restriction};
 
 /// Why a call under way is ended from outside; it becomes that call's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +94,8 @@ pub(crate) struct Crossing {
     pub(crate) gate: AnyGate,
     pub(crate) arguments: Map<String, Value>,
     pub(crate) restrict: Arc<Restriction>,
+    pub(crate) limits: MediumLimits,
+    pub(crate) belongings: Belongings,
     pub(crate) identity: Option<Identity>,
     pub(crate) idempotency_key: Option<String>,
 }
@@ -111,9 +113,9 @@ impl Crossing {
             None => guarding,
         };
         let tool = move |rb: ReplyBuilder| async move {
-            let Self { gate, arguments, restrict, identity, idempotency_key } = self;
+            let Self { gate, arguments, restrict, limits, belongings, identity, idempotency_key } = self;
             let trace = rb.trace();
-            let call = Call { arguments, identity, idempotency_key, restrict, effects, trace };
+            let call = Call { arguments, identity, idempotency_key, restrict, limits, belongings, effects, trace };
             let answered = match (stop.halted(), promises.brief) {
                 (Some(halt), _) => Err(halt.refusal()),
                 (None, true) => gate.gate.call(call).await,

@@ -19,7 +19,8 @@ pub use parse::{WardFault, WardRule};
 pub(crate) use restrict::host_fits;
 pub use restrict::{Reach, Restriction};
 
-use crate::limits;
+use crate::shell::Bounds;
+use crate::{MediumKind, limits};
 
 /// The wards of a circle, one value of each kind. Nothing declared is the empty set.
 ///
@@ -118,7 +119,18 @@ impl MediumLimits {
     }
 
     /// The same with the defaults filled in: what a child must not exceed.
-    fn effective(&self) -> Self {
+    fn effective(&self, medium: MediumKind) -> Self {
+        if medium == MediumKind::Shell {
+            let Bounds { memory_bytes, cpu, wall, output_bytes, .. } = Bounds::default().within(self);
+            let (memory_bytes, output_bytes) = (Some(memory_bytes), Some(output_bytes));
+            return Self {
+                memory_bytes,
+                cpu: Some(cpu),
+                wall: Some(wall),
+                output_bytes,
+                stack_bytes: self.stack_bytes,
+            };
+        }
         Self {
             memory_bytes: self.memory_bytes.or(Some(limits::HEAP_BYTES as u64)),
             cpu: self.cpu.or(Some(Duration::from_millis(limits::CPU_MS))),
@@ -164,14 +176,20 @@ impl Wards {
         }
     }
 
-    /// The wards of a child that asks for `asked`: composed with these as they are in force, one level less deep. What
-    /// a child asks for cannot lift anything, so its reason to go without the ward `trifecta` does not count.
+    /// The wards of a child in a circle of code or conversation that asks for `asked`.
     #[must_use]
     pub fn for_child(&self, asked: &Self) -> Self {
+        self.for_child_in(MediumKind::Javascript, asked)
+    }
+
+    /// The wards of a child, below a circle of this medium, that asks for `asked`: composed with these as they are in force, one level less deep. What
+    /// a child asks for cannot lift anything, so its reason to go without the ward `trifecta` does not count.
+    #[must_use]
+    pub fn for_child_in(&self, medium: MediumKind, asked: &Self) -> Self {
         let inherited = Self {
             max_depth: Some(self.depth().saturating_sub(1)),
             max_gate_calls: Some(self.gate_calls()),
-            medium: self.medium.effective(),
+            medium: self.medium.effective(medium),
             ..self.clone()
         };
         let asked = Self { allow_trifecta: None, ..asked.clone() };

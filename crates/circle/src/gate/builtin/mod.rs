@@ -17,6 +17,7 @@ pub use context::context;
 pub use done::done;
 pub use echo::echo;
 pub use fetch::{Fetch, Resolver, SystemResolver};
+pub(crate) use files::hidden;
 pub use files::{Root, RootFault, Standing, edit, list, meant, read, rewritten, search, write};
 pub use human::{Human, Question, Unanswered, ask_human};
 pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};

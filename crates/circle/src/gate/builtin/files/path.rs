@@ -20,7 +20,7 @@ pub(super) fn plain(written: &str) -> Option<Vec<&str>> {
 
 /// What no file gate shows or touches, wherever it lies: keys, the repository's own records (a hook there is a program
 /// that the next person runs) and the store.
-pub(super) fn hidden(name: &str) -> bool {
+pub(crate) fn hidden(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     match name.strip_prefix(".env") {
         Some("") => true,

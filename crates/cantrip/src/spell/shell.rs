@@ -1,0 +1,147 @@
+//! `[gates.shell]`: a bash in a cage, as its spell has it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cantrip_circle::AnyGate;
+use cantrip_circle::shell::{Bounds, Shell};
+use cantrip_reply::Refusal;
+use serde_json::{Map, Value, json};
+
+use super::gates::{duration, line_of, size};
+use super::text::{Issues, Table};
+
+/// What may be said about a shell.
+pub(super) const KEYS: [&str; 12] = [
+    "root",
+    "read_only",
+    "network",
+    "readable",
+    "environment",
+    "memory",
+    "cpu",
+    "wall",
+    "output",
+    "processes",
+    "file_size",
+    "disk",
+];
+
+/// The shell of a spell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellSpell {
+    /// The folder it begins in, from the spell's own.
+    pub root: String,
+    pub read_only: bool,
+    pub network: bool,
+    /// Further paths that can be read.
+    pub readable: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub memory: Option<u64>,
+    pub cpu: Option<Duration>,
+    pub wall: Option<Duration>,
+    pub output: Option<u64>,
+    pub processes: Option<u64>,
+    pub file_size: Option<u64>,
+    pub disk: Option<u64>,
+}
+
+impl Default for ShellSpell {
+    fn default() -> Self {
+        Self {
+            root: ".".to_owned(),
+            read_only: false,
+            network: false,
+            readable: Vec::new(),
+            environment: Vec::new(),
+            memory: None,
+            cpu: None,
+            wall: None,
+            output: None,
+            processes: None,
+            file_size: None,
+            disk: None,
+        }
+    }
+}
+
+impl ShellSpell {
+    pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Self {
+        let mut environment = Vec::new();
+        if let Some(variables) = table.table("environment", issues) {
+            for (key, _) in variables.entries() {
+                let value = variables.text(&key.text, "\"value\"", issues).unwrap_or_default();
+                environment.push((key.text.clone(), value.to_owned()));
+            }
+        }
+        let processes = table.whole("processes", "256", issues);
+        if processes == Some(0) {
+            issues.note(line_of(table, "processes"), table.key("processes"), "a shell without a process is none");
+        }
+        Self {
+            root: table.text("root", "\".\"", issues).unwrap_or(".").to_owned(),
+            read_only: table.flag("read_only", issues).unwrap_or(false),
+            network: table.flag("network", issues).unwrap_or(false),
+            readable: table.texts("readable", "[\"/opt/tools\"]", issues).unwrap_or_default(),
+            environment,
+            memory: size(table, "memory", issues),
+            cpu: duration(table, "cpu", issues),
+            wall: duration(table, "wall", issues),
+            output: size(table, "output", issues),
+            processes,
+            file_size: size(table, "file_size", issues),
+            disk: size(table, "disk", issues),
+        }
+    }
+
+    /// The gate, over the spell's folder; refused where no cage can be made.
+    pub(super) fn gate(&self, folder: &Path) -> Result<AnyGate, Refusal> {
+        let given = Bounds::default();
+        let bounds = Bounds {
+            memory_bytes: self.memory.unwrap_or(given.memory_bytes),
+            cpu: self.cpu.unwrap_or(given.cpu),
+            wall: self.wall.unwrap_or(given.wall),
+            output_bytes: self.output.unwrap_or(given.output_bytes),
+            processes: self.processes.unwrap_or(given.processes),
+            file_bytes: self.file_size.unwrap_or(given.file_bytes),
+            disk_bytes: self.disk.unwrap_or(given.disk_bytes),
+        };
+        let readable = self.readable.iter().map(|path| folder.join(path));
+        let mut shell = Shell::over(folder.join(&self.root)).readable(readable).bounds(bounds);
+        for (name, value) in &self.environment {
+            shell = shell.variable(name, value);
+        }
+        if self.read_only {
+            shell = shell.read_only();
+        }
+        if self.network {
+            shell = shell.network();
+        }
+        shell.available()?;
+        Ok(shell.gate())
+    }
+
+    pub(super) fn resolved(&self) -> Value {
+        let list = |items: &[String]| if items.is_empty() { Value::Null } else { json!(items) };
+        let time = |time: Option<Duration>| time.map_or(Value::Null, |time| json!(format!("{}ms", time.as_millis())));
+        let names = self.environment.iter().map(|(name, _)| (name.clone(), json!("...")));
+        let names: Map<String, Value> = names.collect();
+        let entries = [
+            ("root", json!(self.root)),
+            ("read_only", json!(self.read_only)),
+            ("network", json!(self.network)),
+            ("readable", list(&self.readable)),
+            // Names only: what stands there may be a secret.
+            ("environment", if names.is_empty() { Value::Null } else { Value::Object(names) }),
+            ("memory", json!(self.memory)),
+            ("cpu", time(self.cpu)),
+            ("wall", time(self.wall)),
+            ("output", json!(self.output)),
+            ("processes", json!(self.processes)),
+            ("file_size", json!(self.file_size)),
+            ("disk", json!(self.disk)),
+        ];
+        let said = entries.into_iter().filter(|(_, value)| !value.is_null());
+        Value::Object(said.map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+}

@@ -1,0 +1,139 @@
+//! The gate `shell`: a command, run in the bash of the entity that asks.
+
+use std::time::Duration;
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::talk::{Bash, Ran, Unfinished};
+use super::warden::Passed;
+use super::{Bounds, SHELL, Shell};
+use crate::gate::function::{parameters, read};
+use crate::gate::{Call, Gate, Promises};
+use crate::limits::PROGRAM_BYTES_MAX;
+use crate::ward::Reach;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// What bash is to run: one line or many.
+    command: String,
+}
+
+pub(super) struct ShellGate {
+    promises: Promises,
+    shell: Shell,
+}
+
+/// What an entity's calls leave for the next one.
+enum Kept {
+    Bash(Bash),
+    /// The bash it had is gone, for this reason.
+    Lost(&'static str),
+}
+
+impl ShellGate {
+    pub(super) fn new(shell: Shell) -> Self {
+        let project = if shell.read_only { "read-only" } else { "writable" };
+        let network = if shell.network { "there is a network" } else { "there is no network" };
+        let description = format!(
+            "Runs a command in your bash and returns its exit status and what it printed. Working directory, variables \
+             and background jobs last from call to call. The project folder is {project}, the rest of the system \
+             read-only, {network}; a command has {} s. There is no terminal and no standard input.",
+            shell.bounds.wall.as_secs().max(1),
+        );
+        let promises = Promises::new(SHELL, description, parameters::<Asked>()).labels(shell.labels()).keeping();
+        Self { promises, shell }
+    }
+}
+
+impl Gate for ShellGate {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    /// Nobody knows what a command reaches for, so it needs leave for all of it.
+    fn reaches(&self, _: &Map<String, Value>) -> Vec<Reach> {
+        let all = || (".".to_owned(), String::new());
+        let (written, path) = all();
+        let mut reaches = vec![match self.shell.read_only {
+            true => Reach::Read { written, path },
+            false => Reach::Write { written, path },
+        }];
+        if self.shell.network {
+            reaches.push(Reach::Host { host: "*".to_owned(), port: None });
+        }
+        reaches
+    }
+
+    async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
+        let Asked { command } = read(SHELL, call.arguments)?;
+        if command.len() > PROGRAM_BYTES_MAX {
+            return Err(codes::limit("the length of the command", command.len(), PROGRAM_BYTES_MAX).into());
+        }
+        if command.contains('\0') {
+            return Err(codes::target_unusable("the command", "it holds a NUL, which bash cannot read").into());
+        }
+        let bounds = self.shell.bounds.within(&call.limits);
+        let kept = call.belongings.take::<Kept>(SHELL);
+        let earlier = call.belongings.has_earlier(SHELL);
+        // Whoever comes next finds this, unless the bash is given back below.
+        call.belongings.put(SHELL, Kept::Lost("the command before was cut off"));
+        let (mut bash, lost) = match kept {
+            Some(Kept::Bash(bash)) => (bash, None),
+            Some(Kept::Lost(why)) => (Bash::start(&self.shell, bounds).await?, Some(why)),
+            None => {
+                let lost = earlier.then_some("a shell cannot be restored");
+                (Bash::start(&self.shell, bounds).await?, lost)
+            }
+        };
+        match bash.run(&command, bounds).await {
+            Ok(ran) => {
+                let over = ran.over;
+                let shown = shown(ran, lost);
+                let kept = if over { Kept::Lost("the command before ended the shell") } else { Kept::Bash(bash) };
+                call.belongings.put(SHELL, kept);
+                Ok(codes::gate_ok(SHELL).value(shown))
+            }
+            Err(unfinished) => {
+                call.belongings.put(SHELL, Kept::Lost("the command before passed a limit"));
+                Err(refusal(&unfinished, bounds))
+            }
+        }
+    }
+}
+
+fn shown(ran: Ran, lost: Option<&str>) -> Value {
+    let Ran { status, folder, printed, over } = ran;
+    let (mut output, cut) = printed.shown();
+    if let Some(why) = lost {
+        output = format!("[environment lost: {why}]\n{output}");
+    }
+    let mut shown = json!({"exit_status": status, "output": output});
+    if over {
+        shown["shell"] = json!("ended; the next command begins a new one");
+    } else {
+        shown["folder"] = json!(folder);
+    }
+    if let Some((kept, total)) = cut {
+        shown["truncated"] = json!({"shown": kept, "total": total});
+    }
+    shown
+}
+
+fn refusal(unfinished: &Unfinished, bounds: Bounds) -> Refusal {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    match unfinished {
+        Unfinished::Wall => codes::time_limit(ms(bounds.wall), "wall").into(),
+        Unfinished::Output => codes::output_limit(bounds.output_bytes).into(),
+        Unfinished::Lost => codes::sandbox_lost(SHELL).into(),
+        Unfinished::Passed(Passed::Cpu) => codes::time_limit(ms(bounds.cpu), "cpu").into(),
+        Unfinished::Passed(Passed::Memory) => codes::memory_limit(bounds.memory_bytes, "memory").into(),
+        Unfinished::Passed(Passed::Disk) => codes::memory_limit(bounds.disk_bytes, "disk").into(),
+        Unfinished::Passed(Passed::Processes(count)) => {
+            codes::limit("the number of processes", *count, bounds.processes).into()
+        }
+    }
+}

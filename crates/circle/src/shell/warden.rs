@@ -1,0 +1,307 @@
+//! The warden: starts cages, and counts what they use.
+//!
+//! Limits of single processes do not bound a cage: a thousand small ones are as much as one large one, and to a process
+//! that is root outside the kernel's own limit of processes does not apply. So one thread looks at all cages a few times
+//! a second, adds up what their processes use, and ends a cage that uses more than it may. All processes of a cage are
+//! below the one that was started for it, whatever they do: who loses its parent is given to the cage's first process.
+//!
+//! A cage is started by a thread that never ends, because it is made to die with the thread that started it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+
+use super::Bounds;
+use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
+
+/// Which bound a cage passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passed {
+    Memory,
+    Cpu,
+    Processes(u64),
+    Disk,
+}
+
+/// One cage, as the warden knows it.
+#[derive(Debug)]
+pub(super) struct Inmate {
+    child: Mutex<Child>,
+    /// The process that bubblewrap started from outside.
+    outer: Option<Pid>,
+    root: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bounds: Option<Bounds>,
+    /// The first process inside, once it was seen.
+    first: Option<Pid>,
+    /// What was used of the processor when the command began, and at the last look.
+    cpu_before: Duration,
+    cpu: Duration,
+    /// Room on the disk when the command began.
+    room: Option<u64>,
+    passed: Option<Passed>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inmate {
+    /// A command begins: it is held to these bounds.
+    pub(super) fn begins(&self, bounds: Bounds) {
+        let mut state = locked(&self.state);
+        state.cpu_before = state.cpu;
+        state.room = room(&self.root);
+        state.bounds = Some(bounds);
+    }
+
+    /// Which bound it passed, if the warden ended it.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        locked(&self.state).passed
+    }
+
+    /// Ends every process of the cage. It is over when [`Inmate::gone`] returns.
+    pub(super) fn kill(&self) {
+        // The processes of a cage end with its first one, and the outer one sees that end and follows. Before the first
+        // one was seen, it ends with the outer one.
+        let first = locked(&self.state).first;
+        if let Some(process) = first.or(self.outer) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+
+    /// Waits until it has ended, and says how.
+    pub(super) async fn gone(&self) -> Option<ExitStatus> {
+        let until = Instant::now() + Duration::from_millis(SHELL_GONE_MS);
+        loop {
+            if let Ok(Some(status)) = locked(&self.child).try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                let _ = locked(&self.child).kill();
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(locked(&self.child).try_wait(), Ok(None))
+    }
+}
+
+fn room(root: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(root).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// A cage that has been started, with its pipes.
+pub(super) struct Started {
+    pub(super) inmate: Arc<Inmate>,
+    pub(super) stdin: std::process::ChildStdin,
+    pub(super) stdout: std::process::ChildStdout,
+    pub(super) stderr: std::process::ChildStderr,
+}
+
+struct Order {
+    command: Command,
+    root: PathBuf,
+    answer: oneshot::Sender<io::Result<Started>>,
+}
+
+/// All cages of this process.
+#[derive(Default)]
+struct Ward {
+    inmates: Mutex<Vec<Arc<Inmate>>>,
+    arrived: Condvar,
+}
+
+/// Starts a cage.
+pub(super) async fn start(command: Command, root: PathBuf) -> io::Result<Started> {
+    static DOOR: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let door = match DOOR.get() {
+        Some(door) => door,
+        None => {
+            let opened = open()?;
+            DOOR.get_or_init(|| opened)
+        }
+    };
+    let (answer, answered) = oneshot::channel();
+    let closed = || io::Error::other("nobody starts cages any more");
+    door.send(Order { command, root, answer }).map_err(|_| closed())?;
+    answered.await.map_err(|_| closed())?
+}
+
+fn open() -> io::Result<mpsc::Sender<Order>> {
+    let (door, orders) = mpsc::channel::<Order>();
+    let ward = Arc::new(Ward::default());
+    let watched = Arc::clone(&ward);
+    thread::Builder::new().name("cantrip-warden".to_owned()).spawn(move || watched.watch())?;
+    thread::Builder::new().name("cantrip-cages".to_owned()).spawn(move || {
+        for Order { command, root, answer } in orders {
+            // Who asked may be gone; then the pipes close, and the cage is ended with what was sent back.
+            if let Err(Ok(unwanted)) = answer.send(ward.admit(command, root)) {
+                unwanted.inmate.kill();
+            }
+        }
+    })?;
+    Ok(door)
+}
+
+impl Ward {
+    fn admit(&self, mut command: Command, root: PathBuf) -> io::Result<Started> {
+        let mut child = command.spawn()?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let outer = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let inmate = Arc::new(Inmate { child: Mutex::new(child), outer, root, state: Mutex::default() });
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            inmate.kill();
+            return Err(io::Error::other("it has no pipes"));
+        };
+        locked(&self.inmates).push(Arc::clone(&inmate));
+        self.arrived.notify_one();
+        Ok(Started { inmate, stdin, stdout, stderr })
+    }
+
+    fn watch(&self) {
+        loop {
+            let mut inmates = locked(&self.inmates);
+            while inmates.is_empty() {
+                inmates = self.arrived.wait(inmates).unwrap_or_else(PoisonError::into_inner);
+            }
+            // This also takes leave of those that have ended: nobody else may be there to do it.
+            inmates.retain(|inmate| !inmate.has_ended());
+            let present = inmates.clone();
+            drop(inmates);
+            let census = Census::taken();
+            for inmate in &present {
+                inmate.look(&census);
+            }
+            thread::sleep(Duration::from_millis(SHELL_TICK_MS));
+        }
+    }
+}
+
+impl Inmate {
+    fn look(&self, census: &Census) {
+        let Some(outer) = self.outer else { return };
+        let Count { first, processes, memory, cpu } = census.below(outer.as_raw_nonzero().get());
+        let mut state = locked(&self.state);
+        state.first = first.and_then(Pid::from_raw).or(state.first);
+        state.cpu = state.cpu.max(cpu);
+        let Some(bounds) = state.bounds else { return };
+        let lost_room = state.room.zip(room(&self.root)).map_or(0, |(before, now)| before.saturating_sub(now));
+        let passed = if processes > bounds.processes {
+            Some(Passed::Processes(processes))
+        } else if memory > bounds.memory_bytes {
+            Some(Passed::Memory)
+        } else if state.cpu.saturating_sub(state.cpu_before) > bounds.cpu {
+            Some(Passed::Cpu)
+        } else if lost_room > bounds.disk_bytes {
+            Some(Passed::Disk)
+        } else {
+            None
+        };
+        if let Some(passed) = passed {
+            state.passed.get_or_insert(passed);
+            drop(state);
+            self.kill();
+        }
+    }
+}
+
+/// Every process of this machine that can be seen, by its parent.
+struct Census {
+    children: HashMap<i32, Vec<Process>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    id: i32,
+    threads: u64,
+    memory: u64,
+    cpu: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    first: Option<i32>,
+    processes: u64,
+    memory: u64,
+    cpu: Duration,
+}
+
+impl Census {
+    fn taken() -> Self {
+        let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for id in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+            // One that ended meanwhile is not missed.
+            let read = fs::read_to_string(format!("/proc/{id}/stat")).ok();
+            if let Some((parent, process)) = read.and_then(|stat| process(id, &stat)) {
+                children.entry(parent).or_default().push(process);
+            }
+        }
+        Self { children }
+    }
+
+    fn below(&self, outer: i32) -> Count {
+        let of = |id: i32| self.children.get(&id).map_or(&[][..], Vec::as_slice);
+        let mut count = Count { first: of(outer).first().map(|first| first.id), ..Count::default() };
+        let mut left: Vec<i32> = vec![outer];
+        while let Some(parent) = left.pop() {
+            for process in of(parent) {
+                count.processes += process.threads;
+                count.memory += process.memory;
+                count.cpu += process.cpu;
+                left.push(process.id);
+            }
+        }
+        count
+    }
+}
+
+/// A line of `/proc/<id>/stat`; the name in it may hold anything, so it is read from behind that.
+fn process(id: i32, stat: &str) -> Option<(i32, Process)> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = behind.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Its own time and that of the children it has taken leave of.
+    let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
+    let second = rustix::param::clock_ticks_per_second().max(1);
+    let process = Process {
+        id,
+        threads: number(17)?,
+        memory: number(21)?.saturating_mul(rustix::param::page_size() as u64),
+        cpu: Duration::from_millis(ticks.saturating_mul(1_000) / second),
+    };
+    Some((fields.get(1)?.parse().ok()?, process))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::process;
+
+    #[test]
+    fn a_process_is_read_whatever_it_calls_itself() {
+        let stat = "42 (a) R 1 (b) S 7 42 42 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 9 100 5 0 0";
+        let (parent, read) = process(42, stat).expect("it can be read");
+        assert_eq!((parent, read.threads), (7, 3));
+        assert_eq!(read.memory, 5 * rustix::param::page_size() as u64);
+        let ticks = u128::from(rustix::param::clock_ticks_per_second());
+        assert_eq!(read.cpu.as_millis(), 100 * 1_000 / ticks);
+        assert!(process(1, "1 (short) S 7").is_none());
+    }
+}
