@@ -10,6 +10,7 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::{Ask, Service};
 use serde_json::Value;
 
+use crate::approve::{self, Approvals};
 use crate::choice;
 use crate::dry_run;
 use crate::given;
@@ -150,10 +151,15 @@ impl Cast {
         let shows = Shows::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, &store);
-        let service = Service::new(viewer.house(&store, guard));
+        let house = viewer.house(&store, guard).askable(approve::somebody_is_here(shows));
+        let service = Service::new(house);
         let cancel = Cancel::new();
         let ask = Ask { context, cancel: cancel.clone(), ..Ask::on(intent.as_str()) };
-        let reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
+        let mut reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
+        let mut approvals = Approvals::new(&spell, shows);
+        while let Some(run) = approvals.decided(&service, &reply).await {
+            reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
+        }
         ExitCode::from(finish(&viewer, present, shows, &store, reply))
     }
 }

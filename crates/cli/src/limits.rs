@@ -25,6 +25,10 @@ cantrip_canon::limits! {
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
     /// What each text may have where all of them together do not fit.
     DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
+    /// Lines that are shown of what a call would do, to whoever decides about it.
+    DIFF_SHOWN_LINES: usize = 60, "lines";
+    /// A file whose difference is shown to whoever decides about a change of it.
+    DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
     /// Runs that are listed at once.
     RUNS_LISTED_MAX: usize = 1_000, "runs";
     /// Turns of a run whose cost is listed; the latest ones.

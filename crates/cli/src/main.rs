@@ -3,6 +3,7 @@
 //! The answer alone goes to standard output, all else to standard error. Every command ends in one reply; its text, its
 //! envelope (`--json`) and the exit status all come from that one value.
 
+mod approve;
 mod cast;
 mod choice;
 mod codes;

@@ -15,6 +15,7 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
+use crate::approve::Approvals;
 use crate::cast::finish;
 use crate::loom::find;
 use crate::origin::{self, Found, Wanted};
@@ -182,7 +183,7 @@ impl RunCommand {
         viewer.begin(&found.spell, &store);
         let service = Service::new(viewer.house(&store, guard));
         let cancel = Cancel::new();
-        let reply = match way {
+        let mut reply = match way {
             Way::Resumed => {
                 freed(&store.loom, run).await?;
                 viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
@@ -192,6 +193,10 @@ impl RunCommand {
                 viewer.watch(&cancel, service.continue_run(&found.cantrip, run, continuing)).await
             }
         };
+        let mut approvals = Approvals::new(&found.spell, shows);
+        while let Some(run) = approvals.decided(&service, &reply).await {
+            reply = viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await;
+        }
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 

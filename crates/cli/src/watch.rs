@@ -219,7 +219,7 @@ pub(crate) fn waits(reply: &CastReply) -> bool {
     reply.outcome.is_none() && reply.reply().data().get("state").is_some_and(|state| state == "waiting")
 }
 
-fn waits_for_a_person(reply: &CastReply) -> bool {
+pub(crate) fn waits_for_a_person(reply: &CastReply) -> bool {
     waits(reply) && reply.reply().data().get("reason").is_some_and(|reason| reason == "approval")
 }
 
@@ -260,6 +260,7 @@ fn root(spell: &Spell) -> String {
         .filter_map(|gate| match &gate.kind {
             GateKind::Files { root, .. } => root.as_deref(),
             GateKind::Plain | GateKind::Delegation { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => None,
+            GateKind::Shell(shell) => Some(&shell.root),
         })
         .collect();
     match roots.iter().collect::<Vec<_>>().as_slice() {

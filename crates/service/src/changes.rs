@@ -51,7 +51,8 @@ impl Roots {
             | GateKind::Plain
             | GateKind::Delegation { .. }
             | GateKind::Fetch { .. }
-            | GateKind::Command { .. } => None,
+            | GateKind::Command { .. }
+            | GateKind::Shell(_) => None,
         });
         Self { by_gate: files.collect() }
     }

@@ -1,14 +1,15 @@
 //! What a cast needs from the house it is cast in.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cantrip_canon::{Clock, Entropy, IdSource, Instant, Now, Redactor, RunId, Timestamp};
+use cantrip_canon::{Clock, EntityId, Entropy, IdSource, Instant, Now, Redactor, RunId, Timestamp};
 use cantrip_circle::Medium;
+use cantrip_circle::gate::Belongings;
 use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner, Turn};
 use cantrip_reply::Guard;
@@ -37,6 +38,8 @@ struct Inner {
     rebuild_cpu_max: Duration,
     /// The runs that are under way here.
     under_way: Arc<Mutex<HashMap<RunId, Halting>>>,
+    /// What gates keep for entities whose runs wait here.
+    resting: Arc<Mutex<BTreeMap<EntityId, Belongings>>>,
 }
 
 impl fmt::Debug for Runtime {
@@ -72,6 +75,7 @@ impl Runtime {
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             under_way: Arc::default(),
+            resting: Arc::default(),
         }))
     }
 
@@ -124,6 +128,22 @@ impl Runtime {
         let mut inner = Inner::clone(&self.0);
         change(&mut inner);
         Self(Arc::new(inner))
+    }
+
+    /// Keeps what gates keep for an entity while its run waits. Beyond a number the entity that was made first loses it.
+    pub(crate) fn rests(&self, entity: EntityId, belongings: Belongings) {
+        let dropped = {
+            let mut resting = self.0.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            resting.insert(entity, belongings);
+            if resting.len() > IDLE_SANDBOXES_MAX { resting.pop_first() } else { None }
+        };
+        // Without the lock: what is kept may take a while to go.
+        drop(dropped);
+    }
+
+    /// Gives it back.
+    pub(crate) fn wakes(&self, entity: EntityId) -> Option<Belongings> {
+        self.0.resting.lock().unwrap_or_else(PoisonError::into_inner).remove(&entity)
     }
 
     pub fn loom(&self) -> &AnyLoom {

@@ -116,6 +116,10 @@ pub(crate) struct Person {
 impl Seat {
     pub(crate) fn new(run: Arc<Run>, machine: Machine, environs: Environs, position: Position, person: Person) -> Self {
         let facts = Arc::clone(machine.facts());
+        let mut environs = environs;
+        if let Some(kept) = run.runtime.wakes(facts.entity) {
+            environs.belongings = kept;
+        }
         let Position { spawned_by, parent_turn, depth, parent } = position;
         let Person { seed, context, worked } = person;
         let wards = facts.circle.wards();
@@ -199,10 +203,14 @@ impl Seat {
         let cancelled = async move { cancel.cancelled(entity).await };
         let watched = self.halting.clone().watch_over(self.deadline, self.parent.clone(), cancelled);
         // What ends it is looked at first: a cast that is to end does not begin anything.
-        tokio::select! { biased;
+        let rest = tokio::select! { biased;
             never = watched => match never {},
             rest = self.work() => rest,
+        };
+        if let Ok(Rest::Waiting(_)) = &rest {
+            self.run.runtime.rests(entity, self.environs.belongings.clone());
         }
+        rest
     }
 
     async fn work(&mut self) -> Result<Rest, Stopped> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cantrip_circle::shell::Shell;
 use cantrip_reply::{Refusal, codes};
 
 use super::read::name_fault;
@@ -10,9 +11,15 @@ use super::{Spell, SpellFault};
 /// The spell that is cast where none is named. Its folder is the project's.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// The built-in spell over this folder, with this crystal.
+/// The built-in spell over this folder, with this crystal; with a shell where bubblewrap is there to cage it.
 pub fn default_spell(folder: impl Into<PathBuf>, crystal: &str) -> Result<Spell, SpellFault> {
-    let text = DEFAULT.replace("scripted/default.yaml", crystal);
+    let folder = folder.into();
+    let mut text = DEFAULT.replace("scripted/default.yaml", crystal);
+    // A shell is offered where it can be caged, and a person is asked before each of its commands.
+    if Shell::over(&folder).available().is_ok() {
+        text = text.replace("[wards]", "[gates.shell]\n\n[wards]");
+        text = text.replace("[\"write\", \"edit\"]", "[\"write\", \"edit\", \"shell\"]");
+    }
     Spell::read(&text, "default.toml", folder)
 }
 

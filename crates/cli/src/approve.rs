@@ -1,0 +1,133 @@
+//! Calls that wait for a person, decided at the terminal while the cast is still on the screen.
+//!
+//! It is the same mechanism as `run approve` and `run refuse`: the run waits, a decision is noted, the run goes on. Here
+//! it is only asked for at once, with what the call would do: the difference for a file, the command for a shell.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use cantrip::canon::RunId;
+use cantrip::circle::gate::builtin::{Human, Question, meant, rewritten};
+use cantrip::loom::Actor;
+use cantrip::spell::{GateKind, Spell};
+use cantrip::{CastReply, Deciding, Pending};
+use cantrip_service::Service;
+use serde_json::Value;
+use similar::TextDiff;
+
+use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
+use crate::person::Person;
+use crate::present::{cut, harmless, say};
+use crate::watch::{Shows, waits_for_a_person};
+
+const ONCE: &str = "yes, once";
+const FOR_THE_RUN: &str = "yes, for the rest of this run";
+const REFUSE: &str = "no, and say why";
+
+/// Whether there is someone here who sees the cast and can be asked.
+pub(crate) fn somebody_is_here(shows: Shows) -> bool {
+    shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// What the person at the terminal said about the calls of one run.
+pub(crate) struct Approvals<'a> {
+    spell: &'a Spell,
+    shows: Shows,
+    /// Gates that need no further word in this run.
+    granted: BTreeSet<String>,
+}
+
+impl<'a> Approvals<'a> {
+    pub(crate) fn new(spell: &'a Spell, shows: Shows) -> Self {
+        Self { spell, shows, granted: BTreeSet::new() }
+    }
+
+    /// Decides about every call that a run at rest waits with, and gives the run if it can go on now.
+    pub(crate) async fn decided(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
+        let run = reply.run.filter(|_| waits_for_a_person(reply) && somebody_is_here(self.shows))?;
+        let pending = service.pending(run).await.ok()?;
+        if pending.is_empty() {
+            return None;
+        }
+        for call in &pending {
+            let deciding = self.asked(call).await?;
+            let decided = service.decide(run, call.approval_id, deciding).await;
+            if !decided.reply.reply_type().is_success() {
+                say(&harmless(&decided.reply.message()));
+                return None;
+            }
+        }
+        Some(run)
+    }
+
+    /// None where nobody answers: the run waits on.
+    async fn asked(&mut self, call: &Pending) -> Option<Deciding> {
+        let person = Actor::new("person at the terminal").ok()?;
+        if self.granted.contains(&call.gate) {
+            return Some(Deciding::approve(person));
+        }
+        let choices = vec![ONCE.to_owned(), FOR_THE_RUN.to_owned(), REFUSE.to_owned()];
+        let mut question = format!("May it call {}?\n{}", call.gate, self.shown(call));
+        loop {
+            let answer = Person.ask(None, Question { question, choices: choices.clone() }).await.ok()?;
+            match answer.trim() {
+                ONCE | "y" | "yes" => return Some(Deciding::approve(person)),
+                FOR_THE_RUN | "a" | "all" => {
+                    self.granted.insert(call.gate.clone());
+                    return Some(Deciding::approve(person));
+                }
+                REFUSE | "n" | "no" => {
+                    let question = "Why not? The entity reads this.".to_owned();
+                    let why = Person.ask(None, Question { question, choices: Vec::new() }).await.ok()?;
+                    let why = if why.trim().is_empty() { "no reason was given" } else { why.trim() };
+                    return Some(Deciding::refuse(person, why));
+                }
+                "" => return None,
+                _ => question = "Please choose 1, 2 or 3; an empty line decides nothing.".to_owned(),
+            }
+        }
+    }
+
+    /// What the call would do.
+    fn shown(&self, call: &Pending) -> String {
+        if let Some(command) = call.args.get("command").and_then(Value::as_str).filter(|_| call.gate == "shell") {
+            return cut_lines(command);
+        }
+        match self.difference(call) {
+            Some(difference) => cut_lines(&difference),
+            None => cut(&format!("{}({})", call.gate, call.args), 2_000),
+        }
+    }
+
+    /// What it would make of a file.
+    fn difference(&self, call: &Pending) -> Option<String> {
+        let path = meant(&call.gate, &call.args)?;
+        let file = self.root(&call.gate)?.join(&path);
+        let size = fs::metadata(&file).map_or(0, |found| found.len());
+        if size > DIFF_SHOWN_FILE_BYTES_MAX {
+            return None;
+        }
+        let before = fs::read(&file).ok();
+        let after = rewritten(&call.gate, &call.args, before.as_deref())?;
+        let (before, after) = (String::from_utf8(before.unwrap_or_default()).ok()?, String::from_utf8(after).ok()?);
+        let difference = TextDiff::from_lines(&before, &after);
+        Some(difference.unified_diff().header(&path, &path).to_string())
+    }
+
+    fn root(&self, name: &str) -> Option<PathBuf> {
+        let gate = self.spell.gates.iter().find(|gate| gate.name == name)?;
+        let GateKind::Files { root: Some(root), .. } = &gate.kind else { return None };
+        Some(self.spell.folder.join(root))
+    }
+}
+
+fn cut_lines(text: &str) -> String {
+    let all = text.lines().count();
+    let mut shown: Vec<String> = text.lines().take(DIFF_SHOWN_LINES).map(|line| cut(line, 200)).collect();
+    if all > DIFF_SHOWN_LINES {
+        shown.push(format!("({} more lines)", all - DIFF_SHOWN_LINES));
+    }
+    shown.join("\n")
+}

@@ -1,0 +1,67 @@
+//! A person at the terminal decides about calls while the cast is on the screen.
+
+use crate::support::terminal::Terminal;
+use crate::support::{Folder, id};
+
+use cantrip_reply::codes;
+
+const SPELL: &str = "name = \"hands\"\ncrystal = \"scripted/hands.yaml\"\n[gates.edit]\nroot = \".\"\n[gates.shell]\n\
+                     [wards]\nmax_turns = 9\nrequire_approval = [\"edit\", \"shell\"]\n";
+
+fn script(calls: &[&str]) -> String {
+    let calls = calls.iter().enumerate();
+    let said = calls.map(|(at, call)| format!("  - tool_calls: [{{id: c{at}, {call}}}]\n"));
+    format!("responses:\n{}  - tool_calls: [{{id: d, gate: done, args: {{answer: over}}}}]\n", said.collect::<String>())
+}
+
+fn folder(calls: &[&str]) -> Folder {
+    let folder = Folder::new();
+    folder.write("hands.toml", SPELL);
+    folder.write("hands.yaml", &script(calls));
+    folder.write("note.txt", "one\ntwo\nthree\n");
+    folder
+}
+
+const EDIT: &str = "gate: edit, args: {path: note.txt, old: two, new: zwei}";
+
+#[test]
+fn a_change_is_shown_as_a_difference_and_made_once_it_is_allowed() {
+    let folder = folder(&[EDIT, EDIT]);
+    let mut terminal = Terminal::run(&folder, &["cast", "hands.toml", "go"]);
+    terminal.wait_for("May it call edit?");
+    terminal.wait_for("-two");
+    terminal.wait_for("+zwei");
+    terminal.wait_for("3. no, and say why");
+    assert_eq!(folder.read("note.txt"), "one\ntwo\nthree\n");
+    terminal.line("1");
+    terminal.wait_for("May it call edit?");
+    assert_eq!(folder.read("note.txt"), "one\nzwei\nthree\n");
+    terminal.line("3");
+    terminal.wait_for("Why not?");
+    terminal.line("leave it alone");
+    let (left, status) = terminal.end();
+    assert!(left.contains("leave it alone") && left.contains("EN-GATE-D-003"), "the entity reads it: {left}");
+    assert_eq!(status, Some(0));
+}
+
+#[test]
+fn what_is_allowed_for_the_run_is_not_asked_again_and_the_shell_lives_through_it() {
+    let folder = folder(&[
+        "gate: shell, args: {command: 'x=kept; cd /tmp'}",
+        "gate: shell, args: {command: 'echo $x $PWD'}",
+        EDIT,
+    ]);
+    let mut terminal = Terminal::run(&folder, &["cast", "hands.toml", "go"]);
+    terminal.wait_for("May it call shell?");
+    terminal.wait_for("x=kept; cd /tmp");
+    terminal.line("2");
+    terminal.wait_for("kept /tmp");
+    // Another gate is another question; who decides nothing leaves the run waiting.
+    terminal.wait_for("May it call edit?");
+    terminal.line("");
+    let (left, status) = terminal.end();
+    assert!(left.contains("run approve"), "{left}");
+    assert_eq!(status, Some(0));
+    let listed = folder.envelope(&["run", "ls"], codes::READ.any());
+    assert_eq!(id(&listed["data"]["value"][0]["standing"]), "waiting");
+}
