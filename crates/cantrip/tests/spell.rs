@@ -366,6 +366,10 @@ fn the_built_in_spell_looks_around_and_asks_before_it_changes() {
         assert!(cantrip.circle().gate(there).is_some(), "{there}");
     }
     assert!(cantrip.circle().gate("fetch").is_none());
+    // A shell only where it can be caged, and never without a word.
+    let caged = cantrip_circle::shell::Shell::over(files.path()).available().is_ok();
+    assert_eq!(cantrip.circle().gate("shell").is_some(), caged);
+    assert_eq!(wards.require_approval.asks_for("shell"), caged);
 }
 
 const FULL: &str = r#"

@@ -99,3 +99,23 @@ fn a_shell_needs_no_root() {
     let said = folder.seen(&["show", id(&envelope["data"]["leaf"])]).to_string();
     assert!(!said.contains("cannot start"), "{said}");
 }
+
+#[test]
+fn the_sample_repository_is_mended_shown_and_taken_back() {
+    let folder = Folder::new();
+    let sample = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mend");
+    for file in ["prices.sh", "check.sh", "mend.toml", "mend.script.yaml"] {
+        fs::copy(sample.join(file), folder.path().join(file)).unwrap();
+    }
+    let broken = folder.read("prices.sh");
+    assert_eq!(folder.pasted("./check.sh").status.code(), Some(1));
+    let cast = folder.envelope(&["cast", "mend.toml", "make the failing test pass"], codes::TERMINATED.any());
+    assert_eq!(cast["data"]["answer"], "Every second one was free; it is every third now.");
+    let passed = folder.pasted("./check.sh");
+    assert!(passed.status.success(), "{passed:?}");
+    let shown = String::from_utf8(folder.run(&["run", "diff"]).stdout).unwrap();
+    assert!(shown.contains("-  echo $((price * (count - count / 2)))"), "{shown}");
+    assert!(shown.contains("+  echo $((price * (count - count / 3)))"), "{shown}");
+    assert!(folder.run(&["run", "undo"]).status.success());
+    assert_eq!(folder.read("prices.sh"), broken);
+}
