@@ -12,25 +12,26 @@
 
 mod journal_cases;
 mod leases_cases;
+mod ledger_cases;
 mod tree_cases;
 mod weaver;
 
-use crate::{Journal, Loom};
+use crate::{Journal, Ledger, Loom};
 
 pub use weaver::{Episode, Weaver, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
 /// A store under test, fresh and empty.
 pub trait Subject: Sized + Send + Sync {
-    type Store: Journal + Loom;
+    type Store: Journal + Loom + Ledger;
 
     fn store(&self) -> &Self::Store;
 
     /// Closes the store and opens what it left, as another process would; none if it leaves nothing.
     fn reopen(self) -> impl Future<Output = Option<Self>> + Send;
 
-    /// Whether it takes steps that move money.
+    /// Whether it takes steps that move money. One that does not has to say so, and is held to that.
     fn keeps_ledger(&self) -> bool {
-        false
+        true
     }
 }
 
@@ -44,7 +45,7 @@ impl<S> Fleeting<S> {
     }
 }
 
-impl<S: Journal + Loom> Subject for Fleeting<S> {
+impl<S: Journal + Loom + Ledger> Subject for Fleeting<S> {
     type Store = S;
 
     fn store(&self) -> &S {
@@ -135,6 +136,28 @@ cases! { $
         an_expired_lease_still_writes_until_someone_takes_over,
         epochs_survive_reopening,
         orphans_are_live_runs_that_nobody_holds,
+    }
+    ledger_cases {
+        money_moves_with_its_records,
+        a_refused_reserve_writes_what_stands_for_it_instead,
+        a_step_with_money_asked_for_again_is_booked_once,
+        only_one_of_two_executors_gets_a_fresh_hold,
+        a_call_with_a_reply_is_not_paid_for_again,
+        operations_of_a_step_see_the_ones_before,
+        holds_of_the_same_tree_are_waited_for,
+        holds_at_once_never_pass_the_budget,
+        caps_bind_a_tree_of_holds,
+        an_overage_is_booked_in_full_and_denies_what_follows,
+        an_authorization_is_given_changed_and_taken_back,
+        the_authorization_of_a_run_is_the_most_specific_one,
+        each_limit_is_held_where_money_is_reserved,
+        an_unknown_outcome_is_held_until_someone_reconciles,
+        an_old_epoch_cannot_spend,
+        recovery_takes_only_what_no_live_owner_holds,
+        a_hold_is_adopted_by_the_lease_that_follows,
+        an_approval_is_asked_for_decided_and_used_up,
+        decisions_are_kept_with_what_they_were_made_from,
+        the_ledger_survives_reopening,
     }
     tree_cases {
         a_turn_reads_back_as_it_was_written,

@@ -3,22 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+use cantrip_spend::{
+    Agreement, Approval, Authorization, AuthorizationRef, Booked, Decided, Entry, Findings, Principal, ReservationId,
+};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    Answer, Body, CastView, EntityView, Error, Extent, FoldView, Journal, Lease, Listed, Loom, Named, Owner, Page,
-    Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
+    Answer, Body, CastView, EntityView, Error, Extent, FoldView, Journal, Lease, Ledger, Listed, Loom, Named, Owner,
+    Page, Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, Wanted,
 };
 
-/// Any journal that is also a loom, behind one pointer. Cheap to clone; all clones are the same store.
+/// Any journal that is also a loom and has a ledger, or says that it has none, behind one pointer. Cheap to clone; all clones are the same store.
 #[derive(Clone)]
 pub struct AnyLoom(Arc<dyn Erased>);
 
 impl AnyLoom {
-    pub fn new(store: impl Journal + Loom + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + 'static) -> Self {
         Self(Arc::new(store))
     }
 }
@@ -33,11 +36,13 @@ macro_rules! erased {
     (
         journal { $(fn $written:ident($($wa:ident: $wt:ty),*) -> $wr:ty;)+ }
         loom { $(fn $seen:ident($($sa:ident: $st:ty),*) -> $sr:ty;)+ }
+        ledger { $(fn $owed:ident($($oa:ident: $ot:ty),*) -> $or:ty;)+ }
     ) => {
-        /// The object-safe twin of the two traits.
+        /// The object-safe twin of the three traits.
         trait Erased: Send + Sync {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
             $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+
+            $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>>;)+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>>;
             fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>>;
             fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Named, Error>>;
@@ -45,12 +50,15 @@ macro_rules! erased {
             fn scan(&self) -> BoxStream<'_, Result<Record, Error>>;
         }
 
-        impl<S: Journal + Loom> Erased for S {
+        impl<S: Journal + Loom + Ledger> Erased for S {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>> {
                 Box::pin(Journal::$written(self, $($wa),*))
             })+
             $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>> {
                 Box::pin(Loom::$seen(self, $($sa),*))
+            })+
+            $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>> {
+                Box::pin(Ledger::$owed(self, $($oa),*))
             })+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>> {
                 Box::pin(Journal::renew(self, lease, now, lasts))
@@ -85,6 +93,12 @@ macro_rules! erased {
             fn scan(&self) -> impl Stream<Item = Result<Record, Error>> + Send {
                 self.0.scan()
             }
+        }
+
+        impl Ledger for AnyLoom {
+            $(async fn $owed(&self, $($oa: $ot),*) -> Result<$or, Error> {
+                self.0.$owed($($oa),*).await
+            })+
         }
 
         impl Loom for AnyLoom {
@@ -130,5 +144,18 @@ erased! {
         fn latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;
         fn last_run() -> Option<RunView>;
         fn run(run: RunId) -> RunView;
+    }
+    ledger {
+        fn authorizations(page: Page) -> Listed<Authorization>;
+        fn authorization(id: AuthorizationRef) -> Authorization;
+        fn agreements(id: AuthorizationRef) -> Vec<Agreement>;
+        fn payer(principal: Principal) -> Option<Authorization>;
+        fn reservations(wanted: Wanted, page: Page) -> Listed<Booked>;
+        fn reservation(id: ReservationId) -> Booked;
+        fn entries(id: ReservationId) -> Vec<Entry>;
+        fn recoverable(now: Timestamp, page: Page) -> Listed<Booked>;
+        fn approval(id: ApprovalId) -> Approval;
+        fn decisions(run: RunId) -> Vec<Decided>;
+        fn audit() -> Findings;
     }
 }

@@ -51,10 +51,10 @@ pub enum Error {
     NotFound { kind: &'static str, id: String },
     #[error("{matches} ids begin with {prefix:?}")]
     Ambiguous { prefix: String, matches: usize },
-    #[error("a step on run {run} moves money, and this store keeps no ledger")]
-    NoLedger { run: RunId },
-    #[error("a step on run {run} cannot be written: {fault}")]
-    Misplaced { run: RunId, fault: &'static str },
+    #[error("money is asked about or moved, and this store keeps no ledger")]
+    NoLedger,
+    #[error("a step{} cannot be written: {fault}", run.map_or_else(String::new, |run| format!(" on run {run}")))]
+    Misplaced { run: Option<RunId>, fault: &'static str },
     #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
     Incoherent { run: RunId, kind: String, fault: &'static str },
     #[error("a {kind} record has version {version}, which this program is too old for")]
@@ -106,7 +106,7 @@ impl Error {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
             Self::LeaseHeld { .. } => codes::BUSY.any(),
             Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Pruned { .. } => codes::NOT_FOUND.any(),
-            Self::NoLedger { .. } | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
+            Self::NoLedger | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
             // A step that does not fit is a bug of its writer, not a request of anyone.
             Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
             Self::Newer { .. }

@@ -460,6 +460,7 @@ impl Kind {
                 name.as_str(),
                 "approval.decided"
                     | "cancel.requested"
+                    | "policy.decision"
                     | "spend.settled"
                     | "spend.reconcile_required"
                     | "spend.overage"

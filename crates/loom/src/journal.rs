@@ -21,7 +21,11 @@ use crate::{Answer, Body, Error, Lease, Listed, Owner, Page, Record, RunView, Se
 ///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
 /// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`Answer::Fenced`]. The
 ///   epoch is compared where the records are written, so no pause of a process is long enough to let it write.
-/// * **Honest about money.** A store without a ledger answers a step that moves money with [`Error::NoLedger`].
+/// * **Money.** Each operation of a step sees the ones before it and every step that was written before, and policy is
+///   asked where the counters are read. What a reserve comes to is [`Answer::Committed`], [`Answer::Refused`] or
+///   [`Answer::Wait`]; records of the store's own, behind the step's, tell of what moved. A store without a ledger answers
+///   a step that moves money with [`Error::NoLedger`].
+/// * **Apart.** A step outside every run writes no records: asked for again with the same words it changes nothing.
 /// * **Cancel-safe.** A dropped future leaves the step wholly in or wholly out; ask again with the same id. The other
 ///   methods may be dropped at any time.
 ///

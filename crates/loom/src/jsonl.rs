@@ -42,7 +42,8 @@ const LEASES: &str = "leases.jsonl";
 const BODIES: &str = "bodies";
 const LOCK: &str = "writer.lock";
 
-/// A loom in a folder. It keeps no ledger.
+/// A loom in a folder. It keeps no ledger: money whose counters are a file of lines cannot be shared, and what is shared
+/// is the point of a budget.
 #[derive(Debug)]
 pub struct Jsonl {
     folder: PathBuf,
@@ -224,3 +225,5 @@ impl Journal for Jsonl {
 }
 
 loom_by_projection!(Jsonl);
+
+impl crate::Ledger for Jsonl {}

@@ -17,10 +17,12 @@ mod gate;
 mod id;
 mod journal;
 mod jsonl;
+mod ledger;
 pub mod limits;
 mod loom;
 mod memory;
 mod message;
+mod money;
 mod projection;
 mod record;
 mod refs;
@@ -42,11 +44,13 @@ pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;
 pub use jsonl::{Jsonl, Verified};
+pub use ledger::{Ledger, Wanted};
 pub use loom::{
     CastView, EntityView, Extent, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView,
 };
 pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
+pub use money::Paid;
 pub use projection::{
     Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
 };

@@ -8,11 +8,12 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
+use crate::ledger::{Kept, ledger_in_memory};
 use crate::state::{Staged, State};
 use crate::views::loom_by_projection;
 use crate::{Answer, Bodies, Body, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
 
-/// A loom in memory. It keeps no ledger.
+/// A loom in memory. It keeps a ledger, with `auth_local` in it.
 ///
 /// ```
 /// # use cantrip_loom::{Loom, Memory};
@@ -27,7 +28,7 @@ pub struct Memory {
     commits: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     state: State,
     bodies: Stock,
@@ -50,7 +51,8 @@ impl Default for Memory {
 
 impl Memory {
     pub fn new() -> Self {
-        Self { inner: Mutex::default(), commits: watch::Sender::new(0) }
+        let inner = Inner { state: State::with_ledger(), bodies: Stock::default() };
+        Self { inner: Mutex::new(inner), commits: watch::Sender::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -137,4 +139,12 @@ impl Memory {
     }
 }
 
+impl Memory {
+    async fn with_ledger<T>(&self, view: impl FnOnce(&State, &Kept) -> Result<T, Error>) -> Result<T, Error> {
+        let inner = self.lock();
+        view(&inner.state, inner.state.ledger()?)
+    }
+}
+
 loom_by_projection!(Memory);
+ledger_in_memory!(Memory);

@@ -133,6 +133,19 @@ impl Projection {
         })
     }
 
+    /// Whether the request of a turn has been answered.
+    pub(crate) fn is_opened(&self, turn: TurnId) -> bool {
+        self.turns.contains_key(&turn)
+    }
+
+    /// Whether a call of the group whose utterance `holder` has is settled: it is, or the group is over.
+    pub(crate) fn is_settled(&self, holder: TurnId, number: u32) -> bool {
+        match self.groups.get(&holder) {
+            Some(group) => group.settled.contains(&number),
+            None => self.turns.contains_key(&holder),
+        }
+    }
+
     /// Marks a run as written elsewhere.
     pub fn mark_copied(&mut self, run: RunId) {
         if let Some(run) = self.runs.get_mut(&run) {

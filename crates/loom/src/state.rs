@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp};
 
+use crate::ledger::Kept;
+use crate::money::Paid;
 use crate::{
     Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
     RunState, RunView, Seq, Standing, Step, StepId, Tenure,
@@ -36,6 +38,8 @@ struct RunLog {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// None: it keeps none.
+    ledger: Option<Kept>,
     projection: Projection,
     log: Vec<Stored>,
     runs: HashMap<RunId, RunLog>,
@@ -52,6 +56,21 @@ pub(crate) enum Staged {
 }
 
 impl State {
+    /// One with a ledger, and `auth_local` in it.
+    pub(crate) fn with_ledger() -> Self {
+        Self { ledger: Some(Kept::with_local()), ..Self::default() }
+    }
+
+    pub(crate) fn ledger(&self) -> Result<&Kept, Error> {
+        self.ledger.as_ref().ok_or(Error::NoLedger)
+    }
+
+    /// The highest epoch of a run, and until when its lease is live.
+    pub(crate) fn lease_of(&self, run: RunId) -> (Epoch, Option<Timestamp>) {
+        let holder = self.leases.get(&run).and_then(|tenure| tenure.holder.as_ref());
+        (self.epoch(run), holder.map(|lease| lease.expires_at))
+    }
+
     pub(crate) fn projection(&self) -> &Projection {
         &self.projection
     }
@@ -89,60 +108,93 @@ impl State {
             return Err(broken);
         }
         if !step.money.is_empty() {
-            return Err(Error::NoLedger { run: step.run() });
+            self.ledger()?;
         }
-        if let Some(answer) = self.repeated(&step) {
+        let Some(run) = step.run() else { return self.pay(step, None) };
+        if let Some(answer) = self.repeated(&step, run)? {
             return Ok(Staged::Answered(answer));
         }
-        if let Some(answer) = self.hindered(&step)? {
+        if let Some(answer) = self.hindered(&step, run)? {
             return Ok(Staged::Answered(answer));
         }
         if step.bodies_wanted()?.iter().any(|hash| !has_body(hash)) {
             return Err(step.without_its_bodies());
         }
-        self.write(step)
+        if step.money.is_empty() {
+            return Ok(Staged::Written(Answer::Committed(self.write(step, run, Vec::new())?)));
+        }
+        self.pay(step, Some(run))
+    }
+
+    /// Writes a step that moves money, or what it says for the case that it may not.
+    fn pay(&mut self, mut step: Step, run: Option<RunId>) -> Result<Staged, Error> {
+        let standing = run.and_then(|run| self.standing(run));
+        let (answer, changes) =
+            match step.pay(self.ledger()?.book(), standing.as_ref(), &|call| self.projection.replied(call))? {
+                Paid::Answered(answer) => return Ok(Staged::Answered(answer)),
+                Paid::Moved { changes, told } => {
+                    let answer = match run {
+                        Some(run) => Answer::Committed(self.write(step, run, told)?),
+                        None => Answer::Committed(Seq::START),
+                    };
+                    (answer, changes)
+                }
+                Paid::Refused { changes, decision, told } => {
+                    step.records = std::mem::take(&mut step.if_refused);
+                    let answer = Answer::Refused(decision);
+                    match run {
+                        // A run that is not open cannot tell of it either.
+                        Some(run) if !step.records.is_empty() || self.runs.contains_key(&run) => {
+                            self.write(step, run, vec![told])?;
+                        }
+                        Some(_) | None => return Ok(Staged::Answered(answer)),
+                    }
+                    (answer, changes)
+                }
+            };
+        if let Some(ledger) = &mut self.ledger {
+            ledger.take(*changes);
+        }
+        Ok(Staged::Written(answer))
     }
 
     /// The answer to a step that its run has seen before.
-    fn repeated(&self, step: &Step) -> Option<Answer> {
-        let log = self.runs.get(&step.run())?;
-        let (first, last) = *log.steps.get(&step.id)?;
-        let same = step.records.len() == last + 1 - first
-            && step
-                .records
-                .iter()
-                .zip(&log.places[first..=last])
-                .all(|(draft, place)| draft.became(&self.log[*place].record));
-        Some(if same {
-            Answer::Committed(Seq::new(last as u64 + 1))
-        } else {
-            Answer::Conflict(Conflict::Step { id: step.id.clone() })
-        })
+    fn repeated(&self, step: &Step, run: RunId) -> Result<Option<Answer>, Error> {
+        let log = self.runs.get(&run);
+        let Some((log, (first, last))) = log.and_then(|log| Some((log, *log.steps.get(&step.id)?))) else {
+            return Ok(None);
+        };
+        let stored: Vec<Record> =
+            log.places[first..=last].iter().map(|place| self.log[*place].record.clone()).collect();
+        let other = || Answer::Conflict(Conflict::Step { id: step.id.clone() });
+        Ok(Some(step.was_answered(&stored)?.unwrap_or_else(other)))
     }
 
     /// What stands in the way of a new step.
-    fn hindered(&self, step: &Step) -> Result<Option<Answer>, Error> {
-        let run = step.run();
-        let standing = self.runs.get(&run).map(|log| Standing {
+    fn hindered(&self, step: &Step, run: RunId) -> Result<Option<Answer>, Error> {
+        step.hindered(self.standing(run).as_ref(), &self.projection)
+    }
+
+    fn standing(&self, run: RunId) -> Option<Standing<'_>> {
+        self.runs.get(&run).map(|log| Standing {
             newest: Seq::new(log.places.len() as u64),
             copied: log.copied,
             holder: self.leases.get(&run).and_then(|row| row.holder.as_ref()),
             epoch: self.epoch(run),
-        });
-        step.hindered(standing.as_ref(), &self.projection)
+        })
     }
 
-    fn write(&mut self, step: Step) -> Result<Staged, Error> {
+    /// Writes the records of a step, and those that tell of its money behind them.
+    fn write(&mut self, step: Step, run: RunId, told: Vec<Draft>) -> Result<Seq, Error> {
         let before = self.log.len();
-        let run = step.run();
         let epoch = step.epoch();
         let copied = match &step.place {
             Place::Copies { .. } => true,
-            Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => false,
+            Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => false,
         };
-        let count = step.records.len();
+        let count = step.records.len() + told.len();
         let mut seq = Seq::new(self.runs.get(&run).map_or(0, |log| log.places.len() as u64));
-        for (at, draft) in step.records.into_iter().enumerate() {
+        for (at, draft) in step.records.into_iter().chain(told).enumerate() {
             seq = seq.next();
             let head = self.head(run);
             let record = Record::written(&draft, run, seq, draft.epoch.unwrap_or(epoch), head.as_ref());
@@ -156,7 +208,7 @@ impl State {
         if let Place::Opens { lease: Some(lease), .. } = step.place {
             self.leases.insert(run, Tenure { epoch: lease.epoch, holder: Some(lease) });
         }
-        Ok(Staged::Written(Answer::Committed(seq)))
+        Ok(seq)
     }
 
     fn take(&mut self, stored: Stored, event: Event, opening: Option<Opening>) -> Result<(), Error> {
@@ -187,7 +239,8 @@ impl State {
         let mut log = std::mem::take(&mut self.log);
         log.truncate(length);
         let leases = std::mem::take(&mut self.leases);
-        *self = Self { leases, ..Self::default() };
+        let ledger = self.ledger.take();
+        *self = Self { leases, ledger, ..Self::default() };
         for stored in log {
             self.restore(stored).expect("what was taken in once is taken in again");
         }

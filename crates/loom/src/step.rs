@@ -86,8 +86,6 @@ impl Tenure {
 
 /// Where a step writes, and by which right.
 ///
-/// Changes outside every run (a pointer, an authorization, a signature) come with the room of contracts, as one more
-/// place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// The first step of a run. With a lease, its writer is the run's first owner; without, whoever acquires it.
@@ -98,13 +96,17 @@ pub enum Place {
     Beside(RunId),
     /// Records that were written elsewhere, with their own epochs and times, behind record `after` of the run.
     Copies { run: RunId, after: Seq },
+    /// Outside every run: an authorization is given, changed or taken back. It has no records; asked for again, it
+    /// changes nothing.
+    Apart,
 }
 
 impl Place {
-    pub fn run(&self) -> RunId {
+    pub fn run(&self) -> Option<RunId> {
         match self {
-            Self::Opens { run, .. } | Self::Beside(run) | Self::Copies { run, .. } => *run,
-            Self::Holds(lease) => lease.run,
+            Self::Opens { run, .. } | Self::Beside(run) | Self::Copies { run, .. } => Some(*run),
+            Self::Holds(lease) => Some(lease.run),
+            Self::Apart => None,
         }
     }
 }
@@ -112,7 +114,8 @@ impl Place {
 /// One write.
 ///
 /// Contract rows (artifacts, receipts, pointers) will be one more list here once that room is built; a store that does
-/// not keep them must refuse them, as it must refuse `money` without a ledger.
+/// not keep them must refuse them, as it must refuse `money` without a ledger. What became of the money is told by
+/// records of the store's own, behind the step's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// The same step asked for again has the same id and the same content.
@@ -153,6 +156,11 @@ impl Step {
         Self::at(id, Place::Copies { run, after })
     }
 
+    /// What changes outside every run.
+    pub fn apart(id: StepId) -> Self {
+        Self::at(id, Place::Apart)
+    }
+
     #[must_use]
     pub fn record(mut self, draft: Draft) -> Self {
         self.records.push(draft);
@@ -183,7 +191,8 @@ impl Step {
         self
     }
 
-    pub fn run(&self) -> RunId {
+    /// None: it is outside every run.
+    pub fn run(&self) -> Option<RunId> {
         self.place.run()
     }
 
@@ -192,7 +201,7 @@ impl Step {
         match &self.place {
             Place::Opens { lease, .. } => lease.as_ref().map_or(Epoch::NONE, |lease| lease.epoch),
             Place::Holds(lease) => lease.epoch,
-            Place::Beside(_) | Place::Copies { .. } => Epoch::NONE,
+            Place::Beside(_) | Place::Copies { .. } | Place::Apart => Epoch::NONE,
         }
     }
 
@@ -217,6 +226,10 @@ impl Step {
     /// What is wrong with it whatever the store holds. Every store asks this first.
     pub fn broken(&self) -> Option<Error> {
         let refused = |fault| Some(Error::Misplaced { run: self.run(), fault });
+        let unowned = matches!(self.place, Place::Opens { lease: None, .. }) && !self.money.is_empty();
+        if unowned {
+            return refused("only the owner of a run moves its money");
+        }
         let records = || self.records.iter().chain(&self.if_refused);
         if records().count() > STEP_RECORDS_MAX {
             let bytes = records().count() as u64;
@@ -257,6 +270,14 @@ impl Step {
                 let annotates = |draft: &Draft| draft.kind.annotates() && draft.opening.is_none();
                 if records().all(annotates) { None } else { refused("only annotations are written without a lease") }
             }
+            Place::Apart => {
+                let placed = self.money.iter().all(Operation::is_of_authorization);
+                if !placed || records().next().is_some() || !self.bodies.is_empty() {
+                    refused("outside every run only authorizations change")
+                } else {
+                    None
+                }
+            }
             Place::Copies { after, .. } => {
                 if !self.money.is_empty() {
                     refused("copies move no money")
@@ -287,7 +308,7 @@ impl Step {
     /// need hold no more than the run, and which run holds the entity it is about. One function for every store: that
     /// the same step is answered alike is the point of having a trait.
     pub fn hindered(&self, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Option<Answer>, Error> {
-        let run = self.run();
+        let Some(run) = self.run() else { return Ok(None) };
         let conflict = |conflict| Ok(Some(Answer::Conflict(conflict)));
         let unknown = || Error::NotFound { kind: "run", id: run.to_string() };
         match (&self.place, standing) {
@@ -299,7 +320,7 @@ impl Step {
                     return Ok(Some(Answer::Fenced { held: lease.epoch, now: standing.epoch }));
                 }
             }
-            (Place::Beside(_), Some(_)) => {}
+            (Place::Beside(_), Some(_)) | (Place::Apart, _) => {}
             (Place::Copies { .. }, Some(standing)) if !standing.copied => {
                 return conflict(Conflict::RunExists { run });
             }
@@ -310,12 +331,15 @@ impl Step {
                 }
             }
         }
-        let annotates = self.records.iter().all(|draft| draft.kind.annotates());
+        let annotates =
+            self.records.iter().all(|draft| draft.kind.annotates()) && self.money.iter().all(Operation::is_beside);
         if tree.ended(run) == Some(true) && !annotates {
             return match self.place {
                 // A copied summons ends with its first record and goes on.
                 Place::Copies { .. } => Ok(None),
-                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => conflict(Conflict::RunEnded { run }),
+                Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => {
+                    conflict(Conflict::RunEnded { run })
+                }
             };
         }
         match self.entity_wanted(tree).and_then(|entity| tree.busy(entity).map(|run| (entity, run))) {
@@ -327,9 +351,10 @@ impl Step {
     /// The entity that this step needs for its run alone: one that it opens, or one that failed and goes on.
     pub fn entity_wanted(&self, tree: &Projection) -> Option<EntityId> {
         let opening = self.records.first().and_then(|draft| draft.opening.as_ref());
-        let annotates = || self.records.iter().all(|draft| draft.kind.annotates());
+        let annotates =
+            || self.records.iter().all(|draft| draft.kind.annotates()) && self.money.iter().all(Operation::is_beside);
         let opened = opening.and_then(|opening| opening.entity_id);
-        opened.or_else(|| tree.failed_entity(self.run()).filter(|_| !annotates()))
+        opened.or_else(|| self.run().and_then(|run| tree.failed_entity(run)).filter(|_| !annotates()))
     }
 }
 

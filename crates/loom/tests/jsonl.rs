@@ -36,6 +36,10 @@ impl Subject for InFolder {
         drop(loom);
         Some(Self { loom: Jsonl::open(folder.path()).unwrap(), folder })
     }
+
+    fn keeps_ledger(&self) -> bool {
+        false
+    }
 }
 
 cantrip_loom::conformance!(jsonl, InFolder::new());

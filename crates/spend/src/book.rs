@@ -264,6 +264,11 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// What it has changed so far.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
     pub fn into_changes(self) -> Changes {
         self.changes
     }
@@ -360,6 +365,9 @@ impl Page<'_> {
             Change::Unresolved => return Err(Fault::NotFresh { state: "reconcile_required" }),
             Change::Settled | Change::Moved(..) | Change::Replay => return Err(Fault::NotFresh { state: "settled" }),
         };
+        if hold.approval.is_some_and(|id| self.approval(id).is_none()) {
+            return Err(Fault::NotFound { what: "approval" });
+        }
         if (asker.replied)(&hold.call) {
             return Err(Fault::Replied);
         }
@@ -488,6 +496,12 @@ impl Page<'_> {
             if row.epoch() >= run_epoch && !outlived {
                 return Err(Fault::Live);
             }
+        }
+        // Held by this lease already.
+        if let (Move::Adopt, Some(Row::Reserved(held))) = (to, &existing)
+            && held.state().epoch == asker.epoch()
+        {
+            return Ok(Applied::Replay);
         }
         match advance(existing, to, at, asker.epoch())? {
             Change::Moved(row, delta) | Change::Fresh(row, delta) => {

@@ -46,6 +46,11 @@ impl ReasonCode {
         &self.0
     }
 
+    /// Whether it denies for want of room, which another's settling could make.
+    pub fn is_for_want_of_room(&self) -> bool {
+        crate::reason::is_room(self)
+    }
+
     pub fn family(&self) -> Family {
         match self.0.split('.').next().unwrap_or_default() {
             "policy_allowed" => Family::PolicyAllowed,

@@ -169,27 +169,24 @@ impl Desk {
         if let Some(broken) = step.broken() {
             return Ok(Err(broken));
         }
-        let run = step.run();
-        if !step.money.is_empty() {
-            return Ok(Err(Error::NoLedger { run }));
-        }
+        let Some(run) = step.run().filter(|_| step.money.is_empty()) else { return Ok(Err(Error::NoLedger)) };
         self.know(link, run).await?;
         if care == Care::Thorough
-            && let Some(answer) = self.repeated(link, step).await?
+            && let Some(answer) = self.repeated(link, step, run).await?
         {
             return Ok(Ok(answer));
         }
-        let mut judged = self.judge(link, step, care).await?;
+        let mut judged = self.judge(link, step, run, care).await?;
         if matches!(judged, Judged::Refused(_)) {
             // Another process may have written between two of these questions; asked again, they see what it wrote.
             self.runs.remove(&run);
             self.know(link, run).await?;
-            judged = self.judge(link, step, care).await?;
+            judged = self.judge(link, step, run, care).await?;
         }
         let hindered = match judged {
             Judged::Accepted(records) => {
                 let answer = Answer::Committed(records.last().map_or(Seq::START, |record| record.seq));
-                self.write(link, step, records).await?;
+                self.write(link, step, run, records).await?;
                 return Ok(Ok(answer));
             }
             Judged::Hindered(answer) => Ok(answer),
@@ -201,7 +198,7 @@ impl Desk {
         };
         // Whatever stands in its way, a step that was written before is answered as it was then.
         if care == Care::Swift
-            && let Some(answer) = self.repeated(link, step).await?
+            && let Some(answer) = self.repeated(link, step, run).await?
         {
             return Ok(Ok(answer));
         }
@@ -231,8 +228,7 @@ impl Desk {
     }
 
     /// The answer to a step that its run has seen before.
-    async fn repeated(&mut self, link: &mut Link, step: &Step) -> Result<Option<Answer>, Fault> {
-        let run = step.run();
+    async fn repeated(&mut self, link: &mut Link, step: &Step, run: RunId) -> Result<Option<Answer>, Fault> {
         self.flush(link).await?;
         let sql = format!(
             "SELECT {} FROM run_events e {} WHERE r.run_id = ?1 AND e.step_id = ?2",
@@ -242,17 +238,11 @@ impl Desk {
         let found = link.query(&sql, values![run, step.id.as_str()]).await?;
         let Some(mut row) = found.into_iter().next() else { return Ok(None) };
         let stored = Stored::read(&mut row)?;
-        let same = step.records.len() == stored.records.len()
-            && step.records.iter().zip(&stored.records).all(|(draft, record)| draft.became(record));
-        Ok(Some(if same {
-            Answer::Committed(stored.seq)
-        } else {
-            Answer::Conflict(Conflict::Step { id: step.id.clone() })
-        }))
+        let other = || Answer::Conflict(Conflict::Step { id: step.id.clone() });
+        Ok(Some(step.was_answered(&stored.records)?.unwrap_or_else(other)))
     }
 
-    async fn judge(&mut self, link: &mut Link, step: &Step, care: Care) -> Result<Judged, Fault> {
-        let run = step.run();
+    async fn judge(&mut self, link: &mut Link, step: &Step, run: RunId, care: Care) -> Result<Judged, Fault> {
         let nothing = Projection::new();
         let wanted = step.entity_wanted(self.runs.get(&run).map_or(&nothing, |live| &live.gathered.tree));
         let made_here = |draft: &Draft| matches!(draft.event(), Event::Entity(made) if Some(made.entity_id) == wanted);
@@ -294,7 +284,7 @@ impl Desk {
             Ok(false) => return Ok(Judged::Refused(step.without_its_bodies())),
             Err(error) => return Ok(Judged::Refused(error)),
         }
-        let Some(loom) = self.loom_of(step) else {
+        let Some(loom) = self.loom_of(step, run) else {
             return Ok(Judged::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
         };
         let mut live = match self.runs.remove(&run) {
@@ -331,9 +321,9 @@ impl Desk {
     }
 
     /// Which loom the run of a step belongs to.
-    fn loom_of(&self, step: &Step) -> Option<LoomId> {
+    fn loom_of(&self, step: &Step, run: RunId) -> Option<LoomId> {
         let opening = step.records.first().and_then(|draft| draft.run_opening());
-        let known = || self.runs.get(&step.run()).map(|live| live.part.opening.loom_id);
+        let known = || self.runs.get(&run).map(|live| live.part.opening.loom_id);
         opening.map(|opening| opening.loom_id).or_else(known)
     }
 
@@ -383,7 +373,7 @@ impl Desk {
             }
             seq = seq.next();
             let epoch = draft.epoch().unwrap_or_else(|| step.epoch());
-            let record = Record::written(draft, step.run(), seq, epoch, head.as_ref());
+            let record = Record::written(draft, live.part.run_id, seq, epoch, head.as_ref());
             if let Err(error) = live.gathered.tree.take_written(&record, draft.clone()) {
                 return Ok(Err(error));
             }
@@ -398,8 +388,7 @@ impl Desk {
     }
 
     /// Has the records of an accepted step written, and what they add to the index.
-    async fn write(&mut self, link: &mut Link, step: &Step, records: Vec<Record>) -> Result<(), Fault> {
-        let run = step.run();
+    async fn write(&mut self, link: &mut Link, step: &Step, run: RunId, records: Vec<Record>) -> Result<(), Fault> {
         let Some(mut live) = self.runs.remove(&run) else { return Ok(()) };
         let Some(part) = live.gathered.tree.run_part(run) else { return Ok(()) };
         let row = part.newest.get();
@@ -498,7 +487,7 @@ impl Desk {
                 live.tenure = tenure.clone();
                 self.set_tenure(run, live.key, tenure);
             }
-            Place::Copies { .. } | Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) => {}
+            Place::Copies { .. } | Place::Opens { .. } | Place::Holds(_) | Place::Beside(_) | Place::Apart => {}
         }
     }
 

@@ -3,7 +3,6 @@
 //! Nobody waits for company: a group is what came in while the last one was being flushed. A step that was taken is
 //! finished even if whoever asked is gone.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,11 +45,12 @@ pub(crate) struct Order {
 }
 
 impl Ask {
-    fn run(&self) -> RunId {
+    /// None: it is outside every run.
+    fn run(&self) -> Option<RunId> {
         match self {
             Self::Append(step) => step.run(),
-            Self::Acquire { run, .. } | Self::Prune { run, .. } => *run,
-            Self::Renew { lease, .. } | Self::Release(lease) => lease.run,
+            Self::Acquire { run, .. } | Self::Prune { run, .. } => Some(*run),
+            Self::Renew { lease, .. } | Self::Release(lease) => Some(lease.run),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Writer {
                 asks.iter().map(|_| Err(again(failure.kind).told("write to", &at))).collect()
             }
         };
-        self.tidings.grown(asks.iter().map(Ask::run));
+        self.tidings.grown(asks.iter().filter_map(Ask::run));
         for (reply, answer) in replies.into_iter().zip(answers) {
             // Who asked may be gone; what was written stands all the same.
             let _ = reply.send(answer);
@@ -131,7 +131,7 @@ impl Writer {
     /// All in one go.
     async fn together(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Fault> {
         link.begin(Purpose::Write).await?;
-        self.desk.begin(link, asks.iter().map(Ask::run).collect()).await?;
+        self.desk.begin(link, asks.iter().filter_map(Ask::run).collect()).await?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             answers.push(self.one(link, ask, Care::Swift).await?);
@@ -157,7 +157,7 @@ impl Writer {
             let answer = loop {
                 tries += 1;
                 link.batch("SAVEPOINT one").await?;
-                let done = match self.desk.begin(link, BTreeSet::from([ask.run()])).await {
+                let done = match self.desk.begin(link, ask.run().into_iter().collect()).await {
                     Ok(()) => self.one(link, ask, Care::Thorough).await,
                     Err(fault) => Err(fault),
                 };

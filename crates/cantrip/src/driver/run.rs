@@ -78,7 +78,7 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::Ambiguous { prefix, matches } => {
             codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
         }
-        Error::NoLedger { .. } | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
+        Error::NoLedger | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
         Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
             .data(hint("give --store postgres://... with a user, password and database that the server knows"))
             .into(),

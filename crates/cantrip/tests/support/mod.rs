@@ -354,6 +354,31 @@ mod dying {
     };
 }
 
+    /// Money is asked of the store beneath.
+    macro_rules! pays_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl cantrip_loom::Ledger for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                cantrip_loom::Ledger::$name(&self.store, $($arg),*).await
+            })+
+        }
+    };
+}
+
+    pays_on! {
+        authorizations(page: Page) -> Listed<cantrip_spend::Authorization>;
+        authorization(id: cantrip_spend::AuthorizationRef) -> cantrip_spend::Authorization;
+        agreements(id: cantrip_spend::AuthorizationRef) -> Vec<cantrip_spend::Agreement>;
+        payer(principal: cantrip_spend::Principal) -> Option<cantrip_spend::Authorization>;
+        reservations(wanted: cantrip_loom::Wanted, page: Page) -> Listed<cantrip_spend::Booked>;
+        reservation(id: cantrip_spend::ReservationId) -> cantrip_spend::Booked;
+        entries(id: cantrip_spend::ReservationId) -> Vec<cantrip_spend::Entry>;
+        recoverable(now: Timestamp, page: Page) -> Listed<cantrip_spend::Booked>;
+        approval(id: cantrip_canon::ApprovalId) -> cantrip_spend::Approval;
+        decisions(run: RunId) -> Vec<cantrip_spend::Decided>;
+        audit() -> cantrip_spend::Findings;
+    }
+
     passes_on! {
         looms() -> Vec<LoomId>;
         roots(loom: LoomId) -> Vec<RootView>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cantrip_canon::{CastId, EntityId, IdSource, LoomId, Money, RunId, Timestamp, TurnId};
 use cantrip_reply::codes;
 use cantrip_spend::{
-    AuthorizationRef, Guards, Hold, Operation, Phase, Principal, Question, Reserve, RetryClass, Subject, Trifecta,
+    AuthorizationRef, Guards, Hold, Phase, Principal, Question, Reserve, RetryClass, Subject, Trifecta,
 };
 use serde_json::{Value, json};
 
@@ -317,7 +317,7 @@ pub fn reserve<J: Journal>(
     turn: TurnId,
     attempt: u32,
     micros: i64,
-) -> Operation {
+) -> Reserve {
     let now = weaver.now();
     let run = episode.run;
     let hold = Hold {
@@ -348,5 +348,5 @@ pub fn reserve<J: Journal>(
         guards: Guards::default(),
         trifecta: Trifecta::default(),
     };
-    Operation::Reserve(Box::new(Reserve { hold, question }))
+    Reserve { hold, question }
 }

@@ -1,0 +1,328 @@
+//! What a store knows about money: the rows of its ledger, to be read. Written it is by steps alone.
+
+use std::collections::BTreeMap;
+
+use cantrip_canon::{ApprovalId, RunId, Timestamp};
+use cantrip_spend::{
+    Agreement, Approval, Audit, Authorization, AuthorizationRef, Book, Booked, Changes, Decided, Entry, Findings,
+    Principal, ReservationId, Row,
+};
+
+use crate::limits::PAGE_ITEMS_MAX;
+use crate::{Epoch, Error, Listed, Page};
+
+/// Which reservations are wanted. None is any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub authorization: Option<AuthorizationRef>,
+    pub run: Option<RunId>,
+    /// A state by its name.
+    pub state: Option<&'static str>,
+}
+
+impl Wanted {
+    pub(crate) fn fits(&self, booked: &Booked) -> bool {
+        let terms = booked.row.terms();
+        self.authorization.is_none_or(|id| terms.authorization == id)
+            && self.run.is_none_or(|run| terms.run == run)
+            && self.state.is_none_or(|state| booked.row.state_name() == state)
+    }
+}
+
+/// The ledger of a store, to be read.
+///
+/// * **Order.** Lists come in the order in which their rows were first written.
+/// * **One moment.** Each answer shows the ledger between two steps, never in the middle of one.
+/// * **Honest.** A store that keeps no ledger leaves the methods as they are here: [`Error::NoLedger`].
+///
+/// Reading changes nothing, and any of these may be dropped at any time.
+pub trait Ledger: Send + Sync {
+    fn authorizations(&self, page: Page) -> impl Future<Output = Result<Listed<Authorization>, Error>> + Send {
+        let _ = page;
+        none()
+    }
+
+    /// One, as it stands; an unknown one is [`Error::NotFound`].
+    fn authorization(&self, id: AuthorizationRef) -> impl Future<Output = Result<Authorization, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// Every revision of its terms, oldest first.
+    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<Agreement>, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// The authorization that pays for a run of this principal: see [`cantrip_spend::resolve`].
+    fn payer(&self, principal: Principal) -> impl Future<Output = Result<Option<Authorization>, Error>> + Send {
+        let _ = principal;
+        none()
+    }
+
+    fn reservations(&self, wanted: Wanted, page: Page) -> impl Future<Output = Result<Listed<Booked>, Error>> + Send {
+        let _ = (wanted, page);
+        none()
+    }
+
+    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<Booked, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// What was done to a reservation, oldest first.
+    fn entries(&self, id: ReservationId) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// The holds that recovery may mark at `now`: of a lease older than their run's, or past their time under a lease
+    /// that is not live. A list and not a claim: the step that marks one is checked again where it is written.
+    fn recoverable(&self, now: Timestamp, page: Page) -> impl Future<Output = Result<Listed<Booked>, Error>> + Send {
+        let _ = (now, page);
+        none()
+    }
+
+    fn approval(&self, id: ApprovalId) -> impl Future<Output = Result<Approval, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// What was decided about the money of a run, with all that it was decided from, oldest first.
+    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<Decided>, Error>> + Send {
+        let _ = run;
+        none()
+    }
+
+    /// Reckons every counter anew: see [`Audit`].
+    fn audit(&self) -> impl Future<Output = Result<Findings, Error>> + Send {
+        none()
+    }
+}
+
+async fn none<T>() -> Result<T, Error> {
+    Err(Error::NoLedger)
+}
+
+/// A ledger that lives in memory.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    book: Book,
+    agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+    /// In the order of writing.
+    authorizations: Vec<AuthorizationRef>,
+    reservations: Vec<ReservationId>,
+    entries: BTreeMap<ReservationId, Vec<Entry>>,
+    decisions: Vec<Decided>,
+}
+
+impl Kept {
+    pub(crate) fn with_local() -> Self {
+        let local = Authorization::local();
+        Self {
+            book: Book::with_local(),
+            agreements: BTreeMap::from([(local.id, vec![local.agreement])]),
+            authorizations: vec![local.id],
+            reservations: Vec::new(),
+            entries: BTreeMap::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    pub(crate) fn book(&self) -> &Book {
+        &self.book
+    }
+
+    pub(crate) fn take(&mut self, changes: Changes) {
+        self.book.take(&changes);
+        for (id, agreement) in changes.agreements {
+            if agreement.revision == 1 {
+                self.authorizations.push(id);
+            }
+            self.agreements.entry(id).or_default().push(agreement);
+        }
+        for entry in changes.entries {
+            if entry.n == 1 {
+                self.reservations.push(entry.reservation.clone());
+            }
+            self.entries.entry(entry.reservation.clone()).or_default().push(entry);
+        }
+        self.decisions.extend(changes.decisions);
+    }
+
+    pub(crate) fn authorizations(&self, page: Page) -> Listed<Authorization> {
+        let rows = self.authorizations.iter().filter_map(|id| self.book.authorization(*id));
+        listed(page, rows, |_| true)
+    }
+
+    pub(crate) fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
+        let unknown = || Error::NotFound { kind: "authorization", id: id.to_string() };
+        self.book.authorization(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
+        self.authorization(id)?;
+        Ok(self.agreements.get(&id).cloned().unwrap_or_default())
+    }
+
+    pub(crate) fn payer(&self, principal: &Principal) -> Option<Authorization> {
+        cantrip_spend::resolve(self.book.authorizations(), principal).cloned()
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Booked> {
+        self.reservations.iter().filter_map(|id| self.book.reservation(id))
+    }
+
+    pub(crate) fn reservations(&self, wanted: &Wanted, page: Page) -> Listed<Booked> {
+        listed(page, self.rows(), |booked| wanted.fits(booked))
+    }
+
+    pub(crate) fn reservation(&self, id: &ReservationId) -> Result<Booked, Error> {
+        let unknown = || Error::NotFound { kind: "reservation", id: id.to_string() };
+        self.book.reservation(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn entries(&self, id: &ReservationId) -> Result<Vec<Entry>, Error> {
+        self.reservation(id)?;
+        Ok(self.entries.get(id).cloned().unwrap_or_default())
+    }
+
+    /// `lease`: the highest epoch of a run, and until when its lease is live.
+    pub(crate) fn recoverable(
+        &self,
+        now: Timestamp,
+        page: Page,
+        lease: impl Fn(RunId) -> (Epoch, Option<Timestamp>),
+    ) -> Listed<Booked> {
+        listed(page, self.rows(), |booked| match &booked.row {
+            Row::Reserved(held) => {
+                let (epoch, live_until) = lease(held.terms().run);
+                held.state().epoch < epoch.get()
+                    || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
+            }
+            Row::ReconcileRequired(_) | Row::Committed(_) | Row::Released(_) => false,
+        })
+    }
+
+    pub(crate) fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
+        let unknown = || Error::NotFound { kind: "approval", id: id.to_string() };
+        self.book.approval(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn decisions(&self, run: RunId) -> Vec<Decided> {
+        self.decisions.iter().filter(|decided| decided.run == run).cloned().collect()
+    }
+
+    pub(crate) fn audit(&self) -> Findings {
+        let mut audit = Audit::default();
+        self.book.caps().for_each(|cap| audit.cap(cap));
+        for booked in self.rows() {
+            audit.reservation(booked, self.entries.get(&booked.row.terms().id()).map_or(&[], Vec::as_slice));
+        }
+        let terms =
+            |id: AuthorizationRef| self.agreements.get(&id).into_iter().flatten().map(|agreement| &agreement.terms);
+        self.book.authorizations().for_each(|row| audit.authorization(row, terms(row.id)));
+        self.book.days().for_each(|(id, day, counters)| audit.day(id, day, counters, terms(id)));
+        self.book.caps().for_each(|cap| audit.cap_counters(cap));
+        self.book.approvals().for_each(|approval| audit.approval(approval));
+        audit.finish()
+    }
+}
+
+/// A page of rows; places count the rows before, wanted or not.
+fn listed<'a, T: Clone + 'a>(page: Page, rows: impl Iterator<Item = &'a T>, wanted: impl Fn(&T) -> bool) -> Listed<T> {
+    let (after, most) = (page.after.unwrap_or(0), page.most.min(PAGE_ITEMS_MAX));
+    let mut items = Vec::new();
+    let mut next = None;
+    for (place, row) in (1_u64..).zip(rows) {
+        if place <= after || !wanted(row) {
+            continue;
+        }
+        if items.len() == most {
+            return Listed { items, next };
+        }
+        items.push(row.clone());
+        next = Some(place);
+    }
+    Listed { items, next: None }
+}
+
+/// Implements [`Ledger`] for a type with
+/// `async fn with_ledger<T>(&self, impl FnOnce(&State, &Kept) -> Result<T, Error>) -> Result<T, Error>`.
+macro_rules! ledger_in_memory {
+    ($store:ty) => {
+        impl $crate::Ledger for $store {
+            async fn authorizations(
+                &self,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_spend::Authorization>, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.authorizations(page))).await
+            }
+
+            async fn authorization(
+                &self,
+                id: cantrip_spend::AuthorizationRef,
+            ) -> Result<cantrip_spend::Authorization, $crate::Error> {
+                self.with_ledger(|_, kept| kept.authorization(id)).await
+            }
+
+            async fn agreements(
+                &self,
+                id: cantrip_spend::AuthorizationRef,
+            ) -> Result<Vec<cantrip_spend::Agreement>, $crate::Error> {
+                self.with_ledger(|_, kept| kept.agreements(id)).await
+            }
+
+            async fn payer(
+                &self,
+                principal: cantrip_spend::Principal,
+            ) -> Result<Option<cantrip_spend::Authorization>, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.payer(&principal))).await
+            }
+
+            async fn reservations(
+                &self,
+                wanted: $crate::Wanted,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_spend::Booked>, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.reservations(&wanted, page))).await
+            }
+
+            async fn reservation(
+                &self,
+                id: cantrip_spend::ReservationId,
+            ) -> Result<cantrip_spend::Booked, $crate::Error> {
+                self.with_ledger(|_, kept| kept.reservation(&id)).await
+            }
+
+            async fn entries(
+                &self,
+                id: cantrip_spend::ReservationId,
+            ) -> Result<Vec<cantrip_spend::Entry>, $crate::Error> {
+                self.with_ledger(|_, kept| kept.entries(&id)).await
+            }
+
+            async fn recoverable(
+                &self,
+                now: cantrip_canon::Timestamp,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_spend::Booked>, $crate::Error> {
+                self.with_ledger(|state, kept| Ok(kept.recoverable(now, page, |run| state.lease_of(run)))).await
+            }
+
+            async fn approval(&self, id: cantrip_canon::ApprovalId) -> Result<cantrip_spend::Approval, $crate::Error> {
+                self.with_ledger(|_, kept| kept.approval(id)).await
+            }
+
+            async fn decisions(&self, run: cantrip_canon::RunId) -> Result<Vec<cantrip_spend::Decided>, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.decisions(run))).await
+            }
+
+            async fn audit(&self) -> Result<cantrip_spend::Findings, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.audit())).await
+            }
+        }
+    };
+}
+
+pub(crate) use ledger_in_memory;
