@@ -21,7 +21,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn fits(&self, booked: &Booked) -> bool {
+    pub fn fits(&self, booked: &Booked) -> bool {
         let terms = booked.row.terms();
         self.authorization.is_none_or(|id| terms.authorization == id)
             && self.run.is_none_or(|run| terms.run == run)

@@ -11,13 +11,16 @@ use std::collections::{BTreeSet, HashMap};
 
 use cantrip_canon::{Hash, LoomId, RunId};
 use cantrip_loom::{
-    Answer, CantripId, Conflict, Draft, Epoch, Error, Event, Needed, Origin, Phase, Place, Projection, Record,
+    Answer, CantripId, Conflict, Draft, Epoch, Error, Event, Needed, Origin, Paid, Phase, Place, Projection, Record,
     RootPart, RunPart, Seq, Standing, Step, Tenure,
 };
+
+use cantrip_spend::{Changes, Decision};
 
 use crate::events::{self, Stored};
 use crate::failure::Fault;
 use crate::gathered::Gathered;
+use crate::ledger::{self, Till};
 use crate::limits::RUNS_HELD_MAX;
 use crate::link::{Link, Write};
 use crate::rows::{self, FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow};
@@ -39,6 +42,17 @@ struct Live {
     used: u64,
 }
 
+impl Live {
+    fn standing(&self) -> Standing<'_> {
+        Standing {
+            newest: self.part.newest,
+            copied: self.part.copied,
+            holder: self.tenure.holder.as_ref(),
+            epoch: self.tenure.epoch,
+        }
+    }
+}
+
 /// How much is asked before something is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Care {
@@ -54,6 +68,8 @@ pub(crate) struct Desk {
     runs: HashMap<RunId, Live>,
     looms: HashMap<LoomId, i64>,
     roots: HashMap<(LoomId, CantripId), RootPart>,
+    /// The ledger, as far as it was read in this group.
+    till: Till,
     /// Not carried out yet.
     pending: Vec<Write>,
     /// Something was to be carried out in this group.
@@ -73,6 +89,7 @@ impl Desk {
     /// else can have written. From here to the end of the transaction those rows stay as they are.
     pub(crate) async fn begin(&mut self, link: &mut Link, runs: BTreeSet<RunId>) -> Result<(), Fault> {
         self.groups += 1;
+        self.till = Till::default();
         debug_assert!(self.pending.is_empty());
         if let Link::Sqlite(link) = link {
             let version = link.version_of_data()?;
@@ -169,7 +186,7 @@ impl Desk {
         if let Some(broken) = step.broken() {
             return Ok(Err(broken));
         }
-        let Some(run) = step.run().filter(|_| step.money.is_empty()) else { return Ok(Err(Error::NoLedger)) };
+        let Some(run) = step.run() else { return self.apart(link, step).await };
         self.know(link, run).await?;
         if care == Care::Thorough
             && let Some(answer) = self.repeated(link, step, run).await?
@@ -184,9 +201,14 @@ impl Desk {
             judged = self.judge(link, step, run, care).await?;
         }
         let hindered = match judged {
-            Judged::Accepted(records) => {
-                let answer = Answer::Committed(records.last().map_or(Seq::START, |record| record.seq));
-                self.write(link, step, run, records).await?;
+            Judged::Accepted(accepted) => {
+                let answer = match &accepted.refused {
+                    Some(decision) => Answer::Refused(decision.clone()),
+                    None => Answer::Committed(self.runs.get(&run).map_or(Seq::START, |live| {
+                        accepted.records.last().map_or(live.part.newest, |record| record.seq)
+                    })),
+                };
+                self.write(link, step, run, accepted).await?;
                 return Ok(Ok(answer));
             }
             Judged::Hindered(answer) => Ok(answer),
@@ -203,6 +225,45 @@ impl Desk {
             return Ok(Ok(answer));
         }
         Ok(hindered)
+    }
+
+    /// A step outside every run: what it changes is the ledger's.
+    async fn apart(&mut self, link: &mut Link, step: &Step) -> Result<Result<Answer, Error>, Fault> {
+        self.flush(link).await?;
+        Ok(match self.till.pay(link, step, None, &Projection::new()).await? {
+            Ok(Paid::Answered(answer)) => Ok(answer),
+            Ok(Paid::Refused { decision, .. }) => Ok(Answer::Refused(decision)),
+            Ok(Paid::Moved { changes, .. }) => {
+                self.book(&changes)?;
+                Ok(Answer::Committed(Seq::START))
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Has what changed in the ledger written.
+    fn book(&mut self, changes: &Changes) -> Result<(), Fault> {
+        self.till.take(changes);
+        for Write { sql, values } in ledger::writes(changes)? {
+            self.push(sql, values);
+        }
+        Ok(())
+    }
+
+    /// What the money of a step comes to; a step without any pays at once.
+    async fn paid(&mut self, link: &mut Link, step: &Step, run: RunId) -> Result<Result<Paid, Error>, Fault> {
+        if step.money.is_empty() {
+            return Ok(Ok(Paid::Moved { changes: Box::default(), told: Vec::new() }));
+        }
+        self.flush(link).await?;
+        let nothing = Projection::new();
+        match self.runs.get(&run) {
+            Some(live) => {
+                let standing = live.standing();
+                self.till.pay(link, step, Some(&standing), &live.gathered.tree).await
+            }
+            None => self.till.pay(link, step, None, &nothing).await,
+        }
     }
 
     /// Loads a run that is there and not known.
@@ -259,21 +320,15 @@ impl Desk {
         };
         let known = self.runs.get_mut(&run);
         let mut opened = Gathered::default();
-        let (standing, tree) = match known {
-            Some(live) => {
-                let standing = Standing {
-                    newest: live.part.newest,
-                    copied: live.part.copied,
-                    holder: live.tenure.holder.as_ref(),
-                    epoch: live.tenure.epoch,
-                };
-                (Some(standing), &mut live.gathered.tree)
-            }
-            None => (None, &mut opened.tree),
+        let tree = match known {
+            Some(live) => &mut live.gathered.tree,
+            None => &mut opened.tree,
         };
         if let Some((entity, holder)) = busy {
             tree.hold_busy(entity, holder);
         }
+        let standing = self.runs.get(&run).map(Live::standing);
+        let tree = self.runs.get(&run).map_or(&opened.tree, |live| &live.gathered.tree);
         match step.hindered(standing.as_ref(), tree) {
             Ok(None) => {}
             Ok(Some(answer)) => return Ok(Judged::Hindered(answer)),
@@ -287,6 +342,20 @@ impl Desk {
         let Some(loom) = self.loom_of(step, run) else {
             return Ok(Judged::Refused(Error::NotFound { kind: "run", id: run.to_string() }));
         };
+        let (drafts, changes, refused) = match self.paid(link, step, run).await? {
+            Ok(Paid::Moved { changes, told }) => {
+                (step.records.iter().cloned().chain(told).collect::<Vec<Draft>>(), changes, None)
+            }
+            Ok(Paid::Refused { changes, decision, told }) => {
+                // A run that is not open cannot tell of it either.
+                if step.if_refused.is_empty() && !self.runs.contains_key(&run) {
+                    return Ok(Judged::Hindered(Answer::Refused(decision)));
+                }
+                (step.if_refused.iter().cloned().chain([told]).collect(), changes, Some(decision))
+            }
+            Ok(Paid::Answered(answer)) => return Ok(Judged::Hindered(answer)),
+            Err(error) => return Ok(Judged::Refused(error)),
+        };
         let mut live = match self.runs.remove(&run) {
             Some(live) => live,
             None => Live {
@@ -296,8 +365,8 @@ impl Desk {
                 gathered: opened,
                 part: RunPart {
                     run_id: run,
-                    opening: step.records[0].run_opening().cloned().expect("a step that opens a run begins so"),
-                    created_at: step.records[0].at(),
+                    opening: drafts[0].run_opening().cloned().expect("a step that opens a run begins so"),
+                    created_at: drafts[0].at(),
                     newest: Seq::START,
                     epoch: Epoch::NONE,
                     phase: Phase::Live,
@@ -312,10 +381,10 @@ impl Desk {
                 used: self.groups,
             },
         };
-        let taken = self.take(link, &mut live, loom, step, care).await;
+        let taken = self.take(link, &mut live, loom, step, &drafts, care).await;
         self.runs.insert(run, live);
         Ok(match taken? {
-            Ok(records) => Judged::Accepted(records),
+            Ok(records) => Judged::Accepted(Accepted { drafts, records, changes, refused }),
             Err(error) => Judged::Refused(error),
         })
     }
@@ -351,11 +420,12 @@ impl Desk {
         live: &mut Live,
         loom: LoomId,
         step: &Step,
+        drafts: &[Draft],
         care: Care,
     ) -> Result<Result<Vec<Record>, Error>, Fault> {
-        let mut records = Vec::with_capacity(step.records.len());
+        let mut records = Vec::with_capacity(drafts.len());
         let (mut seq, mut head) = (live.part.newest, live.head);
-        for draft in &step.records {
+        for draft in drafts {
             let brought = if care == Care::Thorough { brings(draft.event()) } else { None };
             for needed in draft.event().needs().into_iter().chain(brought) {
                 if live.gathered.tree.holds(loom, needed) {
@@ -388,7 +458,8 @@ impl Desk {
     }
 
     /// Has the records of an accepted step written, and what they add to the index.
-    async fn write(&mut self, link: &mut Link, step: &Step, run: RunId, records: Vec<Record>) -> Result<(), Fault> {
+    async fn write(&mut self, link: &mut Link, step: &Step, run: RunId, accepted: Accepted) -> Result<(), Fault> {
+        let Accepted { drafts, records, changes, refused: _ } = accepted;
         let Some(mut live) = self.runs.remove(&run) else { return Ok(()) };
         let Some(part) = live.gathered.tree.run_part(run) else { return Ok(()) };
         let row = part.newest.get();
@@ -410,7 +481,8 @@ impl Desk {
         if let Some(Write { sql, values }) = events::written(live.key, &step.id, &records) {
             self.push(sql, values);
         }
-        for (record, draft) in records.iter().zip(&step.records) {
+        self.book(&changes)?;
+        for (record, draft) in records.iter().zip(&drafts) {
             self.index(link, &mut live, row, record, draft.event()).await?;
         }
         live.gathered.trim();
@@ -618,9 +690,17 @@ impl Desk {
     }
 }
 
+/// What is to be written of a step: its records, or those for the case that policy refused, and what its money changes.
+struct Accepted {
+    drafts: Vec<Draft>,
+    records: Vec<Record>,
+    changes: Box<Changes>,
+    refused: Option<Decision>,
+}
+
 /// What a step comes to before it is written.
 enum Judged {
-    Accepted(Vec<Record>),
+    Accepted(Accepted),
     Hindered(Answer),
     Refused(Error),
 }

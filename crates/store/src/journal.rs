@@ -46,8 +46,6 @@ impl Store {
     }
 }
 
-impl cantrip_loom::Ledger for Store {}
-
 impl Journal for Store {
     async fn append(&self, step: Step) -> Result<Answer, Error> {
         match self.order(Ask::Append(Box::new(step))).await? {

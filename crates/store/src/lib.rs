@@ -1,4 +1,4 @@
-//! The store: SQLite and Postgres behind the journal and loom traits, and the only room that knows SQL.
+//! The store: SQLite and Postgres behind the journal, loom and ledger traits, and the only room that knows SQL.
 //!
 //! One schema in two dialects. A step is written whole, many steps share a flush, and
 //! the epoch of a lease is compared where the records are written. What can be seen is computed by the projection that
@@ -10,6 +10,7 @@ mod events;
 mod failure;
 mod gathered;
 mod journal;
+mod ledger;
 pub mod limits;
 mod link;
 mod postgres;

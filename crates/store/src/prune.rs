@@ -31,7 +31,7 @@ pub(crate) async fn prune(
     through: Seq,
     at: Timestamp,
 ) -> Result<Result<Anchor, Error>, Fault> {
-    let refused = |fault| Ok(Err(Error::Misplaced { run, fault }));
+    let refused = |fault| Ok(Err(Error::Misplaced { run: Some(run), fault }));
     let Some(row) = rows::run(link, run).await? else { return Ok(Err(unknown(run))) };
     let mut tree = cantrip_loom::Projection::new();
     tree.hold_run(row.part);

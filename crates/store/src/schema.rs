@@ -14,10 +14,19 @@ struct Migration {
     postgres: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    sqlite: include_str!("../migrations/0001.sqlite.sql"),
-    postgres: include_str!("../migrations/0001.postgres.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        sqlite: include_str!("../migrations/0001.sqlite.sql"),
+        postgres: include_str!("../migrations/0001.postgres.sql"),
+    },
+    Migration {
+        sqlite: include_str!("../migrations/0002.sqlite.sql"),
+        postgres: include_str!("../migrations/0002.postgres.sql"),
+    },
+];
+
+/// The first schema with a ledger.
+const LEDGER: u64 = 2;
 
 /// The newest schema that this program knows.
 pub(crate) const KNOWN: u64 = MIGRATIONS.len() as u64;
@@ -86,6 +95,9 @@ async fn migrated(link: &mut Link, at: &str, schema: &str) -> Result<(), Fault> 
         link.execute("INSERT INTO schema_versions (version, made_by) VALUES (?1, ?2)", values![number, made_by])
             .await?;
     }
+    if version < LEDGER {
+        crate::ledger::plant(link).await?;
+    }
     Ok(())
 }
 
@@ -142,9 +154,11 @@ mod tests {
 
     #[test]
     fn both_dialects_have_the_same_tables_columns_indexes_and_triggers() {
-        for migration in MIGRATIONS {
+        let known = [("turns", 10), ("spend_entries", 12)];
+        assert_eq!(known.len(), MIGRATIONS.len());
+        for (migration, (table, width)) in MIGRATIONS.iter().zip(known) {
             let sqlite = shape(migration.sqlite);
-            assert!(sqlite.len() > 20 && sqlite.iter().any(|(name, columns)| name == "turns" && columns.len() == 10));
+            assert!(sqlite.len() > 20 && sqlite.iter().any(|(name, columns)| name == table && columns.len() == width));
             assert_eq!(sqlite, shape(migration.postgres));
         }
     }

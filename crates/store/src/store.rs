@@ -44,7 +44,7 @@ enum Request {
     View(View),
 }
 
-/// A loom in SQLite or Postgres. It keeps no ledger yet.
+/// A loom and a ledger in SQLite or Postgres.
 ///
 /// All who want to write in one process share one `Store`; several processes may open the same file or database. What
 /// was ordered before a store is dropped is done before the drop returns.

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::commit::{Care, Desk};
 use crate::failure::{Failure, FailureKind, Fault};
+use crate::ledger;
 use crate::limits::STEP_TRIES_MAX;
 use crate::link::{Link, Purpose};
 use crate::prune::{self, Anchor};
@@ -45,6 +46,14 @@ pub(crate) struct Order {
 }
 
 impl Ask {
+    /// The step that it has written.
+    fn step(&self) -> Option<&Step> {
+        match self {
+            Self::Append(step) => Some(step),
+            Self::Acquire { .. } | Self::Renew { .. } | Self::Release(_) | Self::Prune { .. } => None,
+        }
+    }
+
     /// None: it is outside every run.
     fn run(&self) -> Option<RunId> {
         match self {
@@ -132,6 +141,7 @@ impl Writer {
     async fn together(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Fault> {
         link.begin(Purpose::Write).await?;
         self.desk.begin(link, asks.iter().filter_map(Ask::run).collect()).await?;
+        ledger::lock(link, asks.iter().filter_map(Ask::step)).await?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             answers.push(self.one(link, ask, Care::Swift).await?);
@@ -151,6 +161,11 @@ impl Writer {
     /// Each in a savepoint of its own, so that what goes wrong with one is taken back with it and harms no other.
     async fn one_by_one(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Failure> {
         link.begin(Purpose::Write).await?;
+        match ledger::lock(link, asks.iter().filter_map(Ask::step)).await {
+            Ok(()) => {}
+            Err(Fault::Database(failure)) => return Err(failure),
+            Err(Fault::Found(error)) => return Err(Failure { kind: FailureKind::Other, cause: error.into() }),
+        }
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             let mut tries = 0;

@@ -73,10 +73,6 @@ impl Subject for InFile {
         self.store.as_ref().unwrap()
     }
 
-    fn keeps_ledger(&self) -> bool {
-        false
-    }
-
     async fn reopen(mut self) -> Option<Self> {
         drop(self.store.take());
         self.store = Some(Store::sqlite(self.path()).unwrap());
@@ -131,10 +127,6 @@ impl Subject for InPostgres {
 
     fn store(&self) -> &Store {
         self.store.as_ref().unwrap()
-    }
-
-    fn keeps_ledger(&self) -> bool {
-        false
     }
 
     async fn reopen(mut self) -> Option<Self> {

@@ -1,0 +1,294 @@
+//! The ledger in SQL: the rows that a step's money touches are read, `spend` says what becomes of them, and what changed
+//! is written in the same transaction.
+//!
+//! Everything that counts hangs below an authorization, so its row is the lock: who holds it reads counters that stay as
+//! they are. A group locks all its authorizations at once, in the order of their names, and reads each row once.
+
+mod read;
+mod rows;
+mod seed;
+mod written;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cantrip_canon::{ApprovalId, RunId, TurnId};
+use cantrip_loom::{CallId, Caller, Error, Paid, Projection, Standing, Step};
+use cantrip_spend::{AuthorizationRef, Book, CallKey, Changes, Hold, Operation, ReservationId, Reserve};
+
+use crate::failure::Fault;
+use crate::link::{Link, Write};
+use crate::value::{Value, values};
+
+pub(crate) use seed::plant;
+pub(crate) use written::writes;
+
+/// What was read of the ledger in this group. It may be forgotten at any time: the rows have it all.
+#[derive(Debug, Default)]
+pub(crate) struct Till {
+    book: Book,
+    authorizations: BTreeSet<AuthorizationRef>,
+    days: BTreeSet<(AuthorizationRef, String)>,
+    scopes: BTreeSet<(AuthorizationRef, String)>,
+    approvals: BTreeSet<ApprovalId>,
+    calls: BTreeSet<(RunId, CallKey)>,
+    trees: BTreeSet<(RunId, AuthorizationRef)>,
+    /// Turns that are closed, of calls that were asked about.
+    closed: BTreeMap<TurnId, bool>,
+}
+
+/// The authorizations that a step names, apart from those of reservations that are there.
+fn named(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
+    step.money.iter().filter_map(|operation| match operation {
+        Operation::Reserve(asked) => Some(asked.hold.authorization),
+        Operation::SetCap(terms) => Some(terms.authorization),
+        Operation::AskApproval(asked) => Some(asked.authorization),
+        Operation::Authorize(issued) => Some(issued.authorization),
+        Operation::Revise(revised) => Some(revised.authorization),
+        Operation::Revoke(revoked) => Some(revoked.authorization),
+        Operation::Move { .. } | Operation::DecideApproval(_) => None,
+    })
+}
+
+/// Locks the authorizations of all these steps until the transaction ends: in one order, so that no two groups wait for
+/// each other.
+pub(crate) async fn lock(link: &mut Link, steps: impl Iterator<Item = &Step>) -> Result<(), Fault> {
+    let mut ids: BTreeSet<String> = BTreeSet::new();
+    let mut asked = Vec::new();
+    for step in steps {
+        ids.extend(named(step).map(|id| id.to_string()));
+        asked.extend(step.money.iter().filter_map(owner_of));
+    }
+    if asked.is_empty() && ids.is_empty() {
+        return Ok(());
+    }
+    for found in link.query_all(&asked).await? {
+        for mut row in found {
+            ids.insert(row.text()?);
+        }
+    }
+    let sql = "SELECT revision FROM spend_authorizations WHERE authorization_id = ?1 {locked}";
+    let locks: Vec<Write> = ids.into_iter().map(|id| Write { sql, values: vec![id.into()] }).collect();
+    link.query_all(&locks).await?;
+    Ok(())
+}
+
+/// The query for the authorization of what an operation moves.
+fn owner_of(operation: &Operation) -> Option<Write> {
+    match operation {
+        Operation::Move { reservation, .. } => Some(Write {
+            sql: "SELECT authorization_id FROM spend_reservations WHERE reservation_id = ?1",
+            values: vec![reservation.to_string().into()],
+        }),
+        Operation::DecideApproval(decided) => Some(Write {
+            sql: "SELECT authorization_id FROM spend_approvals WHERE approval_id = ?1",
+            values: vec![decided.approval.into()],
+        }),
+        Operation::Reserve(_)
+        | Operation::SetCap(_)
+        | Operation::AskApproval(_)
+        | Operation::Authorize(_)
+        | Operation::Revise(_)
+        | Operation::Revoke(_) => None,
+    }
+}
+
+impl Till {
+    /// What the money of a step comes to. Nothing changes before [`take`](Self::take).
+    pub(crate) async fn pay(
+        &mut self,
+        link: &mut Link,
+        step: &Step,
+        standing: Option<&Standing<'_>>,
+        tree: &Projection,
+    ) -> Result<Result<Paid, Error>, Fault> {
+        for operation in &step.money {
+            self.load(link, operation).await?;
+        }
+        let paid = self.paid(step, standing, tree);
+        let crowded = matches!(
+            &paid,
+            Ok(Paid::Refused { decision, .. }) if decision.reason_code.is_for_want_of_room()
+        );
+        if !crowded {
+            return Ok(paid);
+        }
+        // Whether to wait depends on what the tree itself has under way.
+        for operation in &step.money {
+            if let Operation::Reserve(asked) = operation {
+                self.load_tree(link, &asked.hold).await?;
+            }
+        }
+        Ok(self.paid(step, standing, tree))
+    }
+
+    fn paid(&self, step: &Step, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Paid, Error> {
+        let replied = |call: &CallKey| tree.replied(call) || turn_of(call).is_some_and(|turn| self.closed[&turn]);
+        step.pay(&self.book, standing, &replied)
+    }
+
+    /// Takes over what a step changed, so that the next one of the group sees it.
+    pub(crate) fn take(&mut self, changes: &Changes) {
+        self.book.take(changes);
+    }
+
+    async fn load(&mut self, link: &mut Link, operation: &Operation) -> Result<(), Fault> {
+        match operation {
+            Operation::Reserve(asked) => self.load_asked(link, asked).await,
+            Operation::Move { reservation, .. } => self.load_moved(link, reservation).await,
+            Operation::SetCap(terms) => {
+                self.load_authorization(link, terms.authorization).await?;
+                self.load_caps(link, terms.authorization, &terms.scope).await?;
+                match &terms.parent {
+                    Some(parent) => self.load_caps(link, terms.authorization, parent).await,
+                    None => Ok(()),
+                }
+            }
+            Operation::AskApproval(asked) => {
+                self.load_authorization(link, asked.authorization).await?;
+                self.load_approval(link, asked.approval).await
+            }
+            Operation::DecideApproval(decided) => self.load_approval(link, decided.approval).await,
+            Operation::Authorize(issued) => self.load_authorization(link, issued.authorization).await,
+            Operation::Revise(revised) => self.load_authorization(link, revised.authorization).await,
+            Operation::Revoke(revoked) => self.load_authorization(link, revoked.authorization).await,
+        }
+    }
+
+    async fn load_asked(&mut self, link: &mut Link, asked: &Reserve) -> Result<(), Fault> {
+        let hold = &asked.hold;
+        if let Some(turn) = turn_of(&hold.call)
+            && !self.closed.contains_key(&turn)
+        {
+            let found = link.query("SELECT turn_key FROM turns WHERE turn_id = ?1", values![turn]).await?;
+            self.closed.insert(turn, !found.is_empty());
+        }
+        let call = (hold.run, hold.call.clone());
+        if !self.calls.contains(&call) {
+            let sql = rows::RESERVATIONS_OF_CALL;
+            self.hold_all(link.query(sql, values![hold.run, hold.call.to_string()]).await?)?;
+            self.calls.insert(call);
+        }
+        self.load_below(link, hold).await
+    }
+
+    /// What a hold counts in.
+    async fn load_below(&mut self, link: &mut Link, hold: &Hold) -> Result<(), Fault> {
+        self.load_authorization(link, hold.authorization).await?;
+        let day = (hold.authorization, hold.day());
+        if !self.days.contains(&day) {
+            let sql = "SELECT spent, reserved FROM spend_days WHERE authorization_id = ?1 AND day = ?2";
+            let found = link.query(sql, values![day.0.to_string(), day.1.as_str()]).await?;
+            if let Some(mut row) = found.into_iter().next() {
+                self.book.hold_day(day.0, day.1.clone(), rows::counters(&mut row)?);
+            }
+            self.days.insert(day);
+        }
+        self.load_caps(link, hold.authorization, &hold.scope).await?;
+        match hold.approval {
+            Some(approval) => self.load_approval(link, approval).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn load_moved(&mut self, link: &mut Link, id: &ReservationId) -> Result<(), Fault> {
+        if self.book.reservation(id).is_none() {
+            self.hold_all(link.query(rows::RESERVATION, values![id.to_string()]).await?)?;
+        }
+        let Some(booked) = self.book.reservation(id) else { return Ok(()) };
+        let hold = booked.row.terms().clone();
+        self.load_below(link, &hold).await
+    }
+
+    /// Takes in rows that are not known better.
+    fn hold_all(&mut self, found: Vec<crate::value::Row>) -> Result<(), Fault> {
+        for mut row in found {
+            let booked = rows::reservation(&mut row)?;
+            if self.book.reservation(&booked.row.terms().id()).is_none() {
+                self.book.hold_reservation(booked);
+            }
+        }
+        Ok(())
+    }
+
+    async fn load_authorization(&mut self, link: &mut Link, id: AuthorizationRef) -> Result<(), Fault> {
+        if !self.authorizations.insert(id) {
+            return Ok(());
+        }
+        if let Some(row) = rows::authorization(link, id).await? {
+            self.book.hold_authorization(row);
+        }
+        Ok(())
+    }
+
+    async fn load_approval(&mut self, link: &mut Link, id: ApprovalId) -> Result<(), Fault> {
+        if !self.approvals.insert(id) {
+            return Ok(());
+        }
+        let found = link.query(rows::APPROVAL, values![id]).await?;
+        if let Some(mut row) = found.into_iter().next() {
+            self.book.hold_approval(rows::approval(&mut row)?);
+        }
+        Ok(())
+    }
+
+    /// The caps from a scope up to its root.
+    async fn load_caps(&mut self, link: &mut Link, id: AuthorizationRef, scope: &str) -> Result<(), Fault> {
+        if !self.scopes.insert((id, scope.to_owned())) {
+            return Ok(());
+        }
+        let known: BTreeSet<String> =
+            self.book.caps().filter(|cap| cap.terms.authorization == id).map(|cap| cap.terms.scope.clone()).collect();
+        for mut row in link.query(rows::CAPS_ABOVE, values![id.to_string(), scope]).await? {
+            let cap = rows::cap(&mut row)?;
+            if !known.contains(&cap.terms.scope) {
+                self.book.hold_cap(cap);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a tree has under way, and the caps above each of it.
+    async fn load_tree(&mut self, link: &mut Link, hold: &Hold) -> Result<(), Fault> {
+        let (root, id) = (hold.root_run, hold.authorization);
+        if !self.trees.insert((root, id)) {
+            return Ok(());
+        }
+        let found = link.query(rows::RESERVATIONS_OF_TREE, values![root, id.to_string()]).await?;
+        self.hold_all(found)?;
+        let scopes: BTreeSet<String> = self
+            .book
+            .reservations()
+            .map(|booked| booked.row.terms())
+            .filter(|hold| hold.root_run == root && hold.authorization == id)
+            .map(|hold| hold.scope.clone())
+            .collect();
+        for scope in scopes {
+            self.load_caps(link, id, &scope).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The turn whose request or call this is.
+fn turn_of(call: &CallKey) -> Option<TurnId> {
+    match call.to_string().parse::<CallId>().ok()?.caller() {
+        Caller::Turn(turn) => Some(turn),
+        Caller::Fold(_) => None,
+    }
+}
+
+/// A text of ours that is not what it was written as.
+pub(crate) fn astray(what: &'static str) -> Error {
+    Error::Damaged(cantrip_loom::Damage { run: None, seq: None, line: None, what })
+}
+
+/// One of our own words, as it is written in a column.
+fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
+    serde_json::from_value(serde_json::Value::String(text))
+        .map_err(|_| astray("a row of the ledger has an unknown word"))
+}
+
+fn canonical(value: &impl serde::Serialize) -> Result<Value, Error> {
+    let value = cantrip_canon::json::to_value(value)?;
+    Ok(Value::Text(cantrip_canon::json::canonical(&value)?))
+}

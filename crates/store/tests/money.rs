@@ -1,0 +1,275 @@
+//! One budget, many hands: stores and processes that share it never pass it together, and what the ledger wrote stays.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use cantrip_canon::{AuthorizationId, LoomId, Money, TurnId};
+use cantrip_loom::conformance::{Episode, Weaver, at, reserve, run};
+use cantrip_loom::{Answer, Journal, Ledger, Page, Seq, Step, StepId, Wanted};
+use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Reserve, Terms};
+use cantrip_store::Store;
+use futures_util::future::{join, join_all};
+use support::{Kit, fresh_schema, postgres_url};
+
+on_both! {
+    two_stores_share_one_budget,
+    many_at_once_wait_for_each_other_and_none_is_refused,
+    what_the_ledger_wrote_stays,
+    a_number_edited_by_hand_is_found_with_both_numbers,
+    a_store_without_a_ledger_gets_one,
+}
+
+const FITS: i64 = 10;
+const EACH: i64 = 1_000;
+
+fn purse() -> AuthorizationRef {
+    AuthorizationRef::Issued(AuthorizationId::from_parts(at(0), [7; 10]))
+}
+
+async fn authorize(store: &Store, total: i64) {
+    let terms = Terms { mode: Mode::DelegatedBudget, max_total: Some(total), issued_at: at(0), ..Terms::local() };
+    let (actor, reason) = ("local".to_owned(), "a test".to_owned());
+    let issue = Authorize { authorization: purse(), terms, actor, reason, at: at(0) };
+    let step = Step::apart(StepId::new("authorize").unwrap()).money(Operation::Authorize(Box::new(issue)));
+    assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::START));
+}
+
+fn worst(weaver: &mut Weaver<'_, Store>, episode: &Episode, micros: i64) -> Reserve {
+    let turn: TurnId = weaver.id();
+    let mut worst = reserve(weaver, episode, turn, 1, micros);
+    worst.hold.authorization = purse();
+    worst
+}
+
+/// Steps that each reserve in a run of their own.
+async fn rivals(store: &Store, seed: u64, count: usize) -> Vec<Step> {
+    let mut weaver = Weaver::seeded(store, seed);
+    weaver.loom = LoomId::from_bytes([1; 16]);
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        let episode = weaver.cast("count").await;
+        let held = worst(&mut weaver, &episode, EACH);
+        let id = StepId::new(format!("reserve-{seed}-{}", steps.len())).unwrap();
+        steps.push(Step::holds(id, episode.lease).money(Operation::Reserve(Box::new(held))));
+    }
+    steps
+}
+
+/// How many of these steps are let in; all others must be refused for want of budget.
+async fn let_in(store: &Store, steps: Vec<Step>) -> usize {
+    let answers = join_all(steps.into_iter().map(|step| store.append(step))).await;
+    let mut count = 0;
+    for answer in answers {
+        match answer.unwrap() {
+            Answer::Committed(_) => count += 1,
+            Answer::Refused(decision) => {
+                assert_eq!(decision.reason_code.as_str(), "policy_denied.budget_exhausted");
+            }
+            other @ (Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. }) => panic!("{other:?}"),
+        }
+    }
+    count
+}
+
+async fn full(store: &Store) {
+    let row = store.authorization(purse()).await.unwrap();
+    assert_eq!((row.totals.spent, row.totals.reserved), (0, FITS * EACH));
+    let wanted = Wanted { authorization: Some(purse()), ..Wanted::default() };
+    assert_eq!(store.reservations(wanted, Page::FIRST).await.unwrap().items.len() as i64, FITS);
+    let findings = store.audit().await.unwrap();
+    assert!(findings.adds_up(), "{findings:#?}");
+}
+
+async fn two_stores_share_one_budget<K: Kit>(kit: K) {
+    let (one, two) = (kit.store(), kit.again().unwrap());
+    authorize(one, FITS * EACH + EACH / 2).await;
+    let (here, there) = (rivals(one, 1, 32).await, rivals(&two, 2, 32).await);
+    let (here, there) = join(let_in(one, here), let_in(&two, there)).await;
+    assert_eq!((here + there) as i64, FITS);
+    full(one).await;
+}
+
+/// The other process of [`processes_share_one_budget`]; run by itself it is nobody's and does nothing.
+#[test]
+fn a_process_that_reserves() {
+    let Ok(url) = std::env::var("CANTRIP_MONEY_TEST_STORE") else { return };
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let store = match std::env::var("CANTRIP_MONEY_TEST_SCHEMA").unwrap() {
+        schema if schema.is_empty() => Store::open(&url).unwrap(),
+        schema => Store::postgres_in(&url, &schema).unwrap(),
+    };
+    run(async {
+        let steps = rivals(&store, number("CANTRIP_MONEY_TEST_SEED"), 16).await;
+        println!("ready");
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        println!("let in {}", let_in(&store, steps).await);
+    });
+}
+
+fn processes_share_one_budget(url: &str, schema: &str) {
+    let store = if schema.is_empty() { Store::open(url).unwrap() } else { Store::postgres_in(url, schema).unwrap() };
+    run(authorize(&store, FITS * EACH));
+    let mut children = Vec::new();
+    for seed in 1..=4_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_that_reserves", "--nocapture"])
+            .env("CANTRIP_MONEY_TEST_STORE", url)
+            .env("CANTRIP_MONEY_TEST_SCHEMA", schema)
+            .env("CANTRIP_MONEY_TEST_SEED", seed.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        children.push((child, output));
+    }
+    // All begin at once, when the last is ready.
+    for (_, output) in &mut children {
+        assert!(output.any(|line| line.unwrap().contains("ready")));
+    }
+    for (child, _) in &mut children {
+        drop(child.stdin.take());
+    }
+    let mut count = 0;
+    for (mut child, mut output) in children {
+        let said = output.find_map(|line| line.unwrap().split_once("let in ").map(|(_, n)| n.parse::<i64>().unwrap()));
+        count += said.unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(count, FITS);
+    run(full(&store));
+}
+
+#[test]
+fn four_processes_share_one_budget_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    processes_share_one_budget(&format!("sqlite:{}", folder.path().join("loom.db").display()), "");
+}
+
+#[test]
+fn four_processes_share_one_budget_on_a_server() {
+    processes_share_one_budget(&postgres_url(), &fresh_schema());
+}
+
+async fn many_at_once_wait_for_each_other_and_none_is_refused<K: Kit>(kit: K) {
+    const TASKS: usize = 16;
+    const CALLS: usize = 12;
+    let store = kit.store();
+    // Room for five worst cases at a time, and in the end for every actual.
+    authorize(store, 5 * EACH + (TASKS * CALLS) as i64).await;
+    let mut weaver = Weaver::new(store);
+    let episode = weaver.cast("count").await;
+    let mut shares: Vec<Vec<Reserve>> = Vec::new();
+    for _ in 0..TASKS {
+        shares.push((0..CALLS).map(|_| worst(&mut weaver, &episode, EACH)).collect());
+    }
+    let lease = &episode.lease;
+    let waits = join_all(shares.into_iter().enumerate().map(|(task, share)| async move {
+        let mut waits = 0_u64;
+        for (call, held) in share.into_iter().enumerate() {
+            let name = |what: &str| StepId::new(format!("{what}-{task}-{call}")).unwrap();
+            let (id, now) = (held.hold.id(), held.hold.at);
+            let step = Step::holds(name("reserve"), lease.clone()).money(Operation::Reserve(Box::new(held)));
+            loop {
+                match store.append(step.clone()).await.unwrap() {
+                    Answer::Committed(_) => break,
+                    Answer::Wait => {
+                        waits += 1;
+                        tokio::task::yield_now().await;
+                    }
+                    other @ (Answer::Refused(_) | Answer::Conflict(_) | Answer::Fenced { .. }) => panic!("{other:?}"),
+                }
+            }
+            let paid = Operation::commit(id, Money::new(1, cantrip_canon::Currency::USD).unwrap(), None, now);
+            let step = Step::holds(name("commit"), lease.clone()).money(paid);
+            assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+        }
+        waits
+    }))
+    .await;
+    assert!(waits.iter().sum::<u64>() > 0, "sixteen do not fit where five do");
+    let row = store.authorization(purse()).await.unwrap();
+    assert_eq!((row.totals.spent, row.totals.reserved), ((TASKS * CALLS) as i64, 0));
+    let findings = store.audit().await.unwrap();
+    assert!(findings.adds_up(), "{findings:#?}");
+}
+
+async fn what_the_ledger_wrote_stays<K: Kit>(kit: K) {
+    let store = kit.store();
+    authorize(store, FITS * EACH).await;
+    assert_eq!(let_in(store, rivals(store, 1, 2).await).await, 2);
+    for statement in [
+        "UPDATE spend_terms SET max_total = 1",
+        "UPDATE spend_entries SET d_spent = 1",
+        "UPDATE policy_decisions SET reason_code = 'policy_allowed.default', decision = 'allowed'",
+        "UPDATE spend_authorizations SET owner = 'user:1'",
+        "UPDATE spend_authorizations SET run_id = NULL",
+        "DELETE FROM spend_terms",
+        "DELETE FROM spend_entries",
+        "DELETE FROM policy_decisions",
+        "DELETE FROM spend_authorizations",
+        "DELETE FROM spend_reservations",
+        "DELETE FROM spend_days",
+        "DELETE FROM runs",
+    ] {
+        assert!(kit.by_hand(statement).is_err(), "{statement}");
+    }
+    let negative = "UPDATE spend_authorizations SET reserved = -1";
+    assert!(kit.by_hand(negative).is_err(), "{negative}");
+    let findings = store.audit().await.unwrap();
+    assert!(findings.adds_up(), "{findings:#?}");
+}
+
+async fn a_number_edited_by_hand_is_found_with_both_numbers<K: Kit>(kit: K) {
+    let store = kit.store();
+    authorize(store, FITS * EACH).await;
+    assert_eq!(let_in(store, rivals(store, 1, 2).await).await, 2);
+    let edits = [
+        ("UPDATE spend_authorizations SET reserved = 1999 WHERE owner = 'local' AND reserved = 2000", (1_999, 2_000)),
+        ("UPDATE spend_days SET spent = 5", (5, 0)),
+        ("UPDATE spend_reservations SET amount = 999", (999, 1_000)),
+    ];
+    for (edit, numbers) in edits {
+        kit.by_hand(edit).unwrap();
+        let findings = store.audit().await.unwrap();
+        assert!(!findings.adds_up());
+        let found = findings.differences.iter().any(|found| (found.stored, found.reckoned) == numbers);
+        assert!(found, "{edit}: {findings:#?}");
+    }
+}
+
+async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
+    let mut weaver = Weaver::new(kit.store());
+    let episode = weaver.cast("count").await;
+    let tables = [
+        "spend_entries",
+        "spend_reservations",
+        "spend_approvals",
+        "policy_decisions",
+        "spend_caps",
+        "spend_days",
+        "spend_terms",
+        "spend_authorizations",
+    ];
+    for table in tables {
+        kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
+    }
+    // Each dialect drops a trigger in its own words.
+    let drop = |of: &str| kit.by_hand(&format!("DROP TRIGGER runs_are_kept{of}"));
+    drop("").or_else(|_| drop(" ON runs")).unwrap();
+    kit.by_hand("DELETE FROM schema_versions WHERE version = 2").unwrap();
+    let kit = kit.reopen().await.unwrap();
+    let row = kit.store().authorization(AuthorizationRef::Local).await.unwrap();
+    assert_eq!(*row.terms(), Terms::local());
+    let mut weaver = Weaver::seeded(kit.store(), 9);
+    weaver.skip(100);
+    let turn = weaver.id();
+    let held = reserve(&mut weaver, &episode, turn, 1, 5);
+    let step = Step::holds(weaver.step_id(), episode.lease.clone()).money(Operation::Reserve(Box::new(held)));
+    assert!(matches!(kit.store().append(step).await.unwrap(), Answer::Committed(_)));
+}
