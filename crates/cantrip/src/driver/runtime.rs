@@ -11,7 +11,7 @@ use cantrip_canon::{Clock, EntityId, Entropy, IdSource, Instant, Now, Redactor, 
 use cantrip_circle::Medium;
 use cantrip_circle::gate::Belongings;
 use cantrip_circle::limits::REBUILD_CPU_MS;
-use cantrip_loom::{Actor, AnyLoom, Journal, Loom, Memory, Owner, Turn};
+use cantrip_loom::{Actor, AnyLoom, Journal, Ledger, Loom, Memory, Owner, Turn};
 use cantrip_reply::Guard;
 
 use super::environment::Base;
@@ -50,7 +50,7 @@ impl fmt::Debug for Runtime {
 
 impl Runtime {
     /// A house with this store, by the machine's own clock and chance.
-    pub fn new(store: impl Journal + Loom + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + 'static) -> Self {
         Self::with(AnyLoom::new(store), Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
     }
 

@@ -20,7 +20,7 @@ use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 /// A house with this store. Ids and times repeat; time is the executor's.
-pub(crate) fn house(store: impl Journal + Loom + 'static) -> Runtime {
+pub(crate) fn house(store: impl Journal + Loom + cantrip_loom::Ledger + 'static) -> Runtime {
     house_of(AnyLoom::new(store), 7)
 }
 
