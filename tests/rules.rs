@@ -115,7 +115,11 @@ impl Small {
         rulebook.rules.insert("LOOP-1".to_owned(), Held { cases: true, ..Held::default() });
         Self {
             rulebook,
-            acceptance: (1..=56).map(|number| (format!("A{number}"), case())).collect(),
+            acceptance: (1..=56)
+                .map(|number| format!("A{number}"))
+                .chain((13..=27).map(|number| format!("D{number}")))
+                .map(|name| (name, case()))
+                .collect(),
             evidence: Evidence {
                 suite: vec![source("tests/conformance/x.yaml", "# Cases.\n\n- rule: LOOP-1\n  name: a case\n")],
                 sources: vec![source("crates/x/tests/x.rs", "#[test]\nfn it_holds() {}\n")],

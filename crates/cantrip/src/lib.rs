@@ -107,6 +107,7 @@ pub use cantrip_circle::gate::builtin as gates;
 pub use cantrip_crystal as crystal;
 pub use cantrip_loom as loom;
 pub use cantrip_reply as reply;
+pub use cantrip_spend as spend;
 pub use cantrip_stream as stream;
 pub use replay::{Divergence, DivergenceKind, ReplayReply, Replayed};
 

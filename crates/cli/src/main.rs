@@ -28,6 +28,7 @@ mod process;
 mod run;
 mod schema;
 mod spells;
+mod spend;
 mod store;
 mod stream;
 mod summon;
@@ -77,6 +78,7 @@ enum Command {
     Limits(limits::Limits),
     Loom(loom::LoomCommand),
     Run(run::RunCommand),
+    Spend(spend::SpendCommand),
     Schema(schema::Schema),
     Conformance(conformance::Conformance),
     Completions(completions::Completions),
@@ -134,6 +136,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,
+        Command::Spend(spend) => spend.run(&guard, present).await,
         Command::Schema(schema) => {
             let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;
             present.reply(guarded, || schema.draw())

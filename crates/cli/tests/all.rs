@@ -16,6 +16,7 @@ mod loom;
 mod models;
 mod providers;
 mod runs;
+mod spend;
 mod stores;
 mod summon;
 mod support;

@@ -10,6 +10,7 @@ mod changes;
 pub mod limits;
 mod read;
 mod runs;
+mod spend;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,6 +22,7 @@ use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 pub use act::{Ask, Branch, Rewarding};
 pub use cantrip::CastReply;
 pub use changes::{FileDiff, Roots, Touched};
+pub use spend::Because;
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
 ///

@@ -9,6 +9,8 @@ canon::limits! {
     PICKED_UP_TOGETHER_MAX: usize = 4, "runs";
     /// What a reward's note may have.
     NOTE_BYTES_MAX: usize = 4_096, "bytes";
+    /// Why an authorization was given, changed or taken back, or what was found out about a call.
+    REASON_BYTES_MAX: usize = 4_096, "bytes";
     /// Differences of files that one reply has room for; of further ones it has the sizes.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
     /// Equal lines that a difference shows around those that differ.

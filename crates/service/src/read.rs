@@ -13,7 +13,11 @@ use crate::Service;
 
 impl Service {
     /// What was read is the value of the reply.
-    async fn shown<T: Serialize>(&self, what: String, reading: impl Future<Output = Result<T, Error>>) -> Guarded {
+    pub(crate) async fn shown<T: Serialize>(
+        &self,
+        what: String,
+        reading: impl Future<Output = Result<T, Error>>,
+    ) -> Guarded {
         let answered = self.runtime().guard().call(Call::surface("read"), |rb| async {
             match reading.await {
                 Ok(seen) => rb.success(codes::read(what).value(seen)),

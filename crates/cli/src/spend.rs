@@ -1,0 +1,519 @@
+//! `cantrip spend`: who may spend what, what is held and was spent, and whether it adds up.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cantrip::canon::{Currency, Money, Timestamp};
+use cantrip::loom::{Actor, AnyLoom, Ledger, Listed, Page, Wanted};
+use cantrip::{MachineClock, store_refusal};
+use cantrip_canon::Clock;
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::{Because, Service};
+use cantrip_spend::{
+    Authorization, AuthorizationRef, Booked, Constraints, Mode, Owner, ReservationId, Scope, Terms, Verdict,
+};
+use serde_json::{Value, json};
+
+use crate::loom::find;
+use crate::present::{BOLD, DIM, Present, harmless};
+use crate::store::{self, Store};
+use crate::watch::{Shows, Viewer};
+
+/// Say who may spend what, look at what is held and was spent, and check that it adds up.
+///
+/// Money is reserved before a call and settled after it, under an authorization. The one called auth_local is there from
+/// the start and has no limits.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "An id may be shortened while it stays unique.\n\nExamples:\n  \
+                        cantrip spend authorize --total '5.00 USD' --per-day '1.00 USD'\n  cantrip spend ls\n  \
+                        cantrip spend show auth_local\n  cantrip spend reservations --state reconcile_required\n  \
+                        cantrip spend verify")]
+pub(crate) struct SpendCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Give an authorization. Without a total every spend under it asks a person.
+    #[command(after_help = "Examples:\n  cantrip spend authorize --total '5.00 USD'\n  \
+                            cantrip spend authorize --total '5.00 USD' --threshold '0.50 USD' --agent analyst")]
+    Authorize(Box<Authorizing>),
+
+    /// List authorizations, oldest first: whose they are, what is spent, held and left.
+    #[command(after_help = "Examples:\n  cantrip spend ls\n  cantrip spend ls --json")]
+    Ls,
+
+    /// Tell all about one authorization, with every change of its terms.
+    #[command(after_help = "Examples:\n  cantrip spend show\n  cantrip spend show auth_06cyf9")]
+    Show {
+        /// The authorization: its id or the beginning of it; without one, auth_local.
+        authorization: Option<String>,
+    },
+
+    /// Take an authorization back. What is under way is still settled.
+    #[command(after_help = "Examples:\n  cantrip spend revoke auth_06cyf9 --because 'the month is over'")]
+    Revoke {
+        /// The authorization: its id or the beginning of it.
+        authorization: String,
+
+        #[command(flatten)]
+        why: Why,
+    },
+
+    /// List reservations, oldest first: what each held and what came of it.
+    #[command(after_help = "Examples:\n  cantrip spend reservations\n  \
+                            cantrip spend reservations --state reconcile_required")]
+    Reservations(Listing),
+
+    /// Say what you found out about a call of unknown outcome: what it cost, or that it cost nothing.
+    #[command(
+        after_help = "Examples:\n  cantrip spend reconcile rsv_9fa6 --paid '0.02 USD' --because 'on the invoice'\n  \
+                            cantrip spend reconcile rsv_9fa6 --nothing --because 'the provider has no such call'"
+    )]
+    Reconcile {
+        /// The reservation: its id or the beginning of it.
+        reservation: String,
+
+        /// What it cost.
+        #[arg(long, value_name = "MONEY", required_unless_present = "nothing")]
+        paid: Option<Money>,
+
+        /// It cost nothing.
+        #[arg(long, conflicts_with = "paid")]
+        nothing: bool,
+
+        #[command(flatten)]
+        why: Why,
+    },
+
+    /// Reckon every counter anew from reservations and entries. A difference is told with both numbers.
+    #[command(after_help = "Examples:\n  cantrip spend verify\n  cantrip spend verify --json")]
+    Verify,
+}
+
+#[derive(Debug, clap::Args)]
+struct Why {
+    /// Why: it is kept beside the change.
+    #[arg(long, value_name = "REASON")]
+    because: String,
+
+    /// Who says so.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Authorizing {
+    /// At most so much in all, as in '5.00 USD'.
+    #[arg(long, value_name = "MONEY")]
+    total: Option<Money>,
+
+    /// At most so much for the worst case of one call.
+    #[arg(long, value_name = "MONEY")]
+    per_call: Option<Money>,
+
+    /// At most so much a day, from midnight to midnight UTC.
+    #[arg(long, value_name = "MONEY")]
+    per_day: Option<Money>,
+
+    /// A call whose worst case is above this asks a person.
+    #[arg(long, value_name = "MONEY")]
+    threshold: Option<Money>,
+
+    /// deny, interactive, delegated_budget, delegated_budget_with_threshold or system; else what the limits say.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+
+    /// Whose it is: local, user:NAME, guest:NAME, service:NAME or system.
+    #[arg(long, value_name = "OWNER", default_value = "local")]
+    owner: String,
+
+    /// Only for this run.
+    #[arg(long, value_name = "RUN")]
+    run: Option<String>,
+
+    /// Only for the conversation with this entity.
+    #[arg(long, value_name = "ENTITY")]
+    entity: Option<String>,
+
+    /// Only for casts of the spell of this name.
+    #[arg(long, value_name = "SPELL")]
+    agent: Option<String>,
+
+    /// Until this time, as in 2026-12-31T00:00:00.000Z.
+    #[arg(long, value_name = "TIME", conflicts_with = "expires_in_hours")]
+    expires: Option<Timestamp>,
+
+    /// For so many hours.
+    #[arg(long, value_name = "HOURS")]
+    expires_in_hours: Option<u64>,
+
+    /// Only for these gates; an entry may end in *. May be given several times, as the next three.
+    #[arg(long, value_name = "GATE")]
+    gate: Vec<String>,
+
+    /// Not for these gates.
+    #[arg(long, value_name = "GATE")]
+    not_gate: Vec<String>,
+
+    /// Only for these providers.
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Vec<String>,
+
+    /// Only for these models, as in anthropic/*.
+    #[arg(long, value_name = "MODEL")]
+    model: Vec<String>,
+
+    /// Why: it is kept beside the terms.
+    #[arg(long, value_name = "REASON", default_value = "given from the command line")]
+    because: String,
+
+    /// Who says so.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum State {
+    Reserved,
+    ReconcileRequired,
+    Committed,
+    Released,
+}
+
+#[derive(Debug, clap::Args)]
+struct Listing {
+    /// Only those that stand so.
+    #[arg(long, value_enum)]
+    state: Option<State>,
+
+    /// Only those of this run.
+    #[arg(long, value_name = "RUN")]
+    run: Option<String>,
+
+    /// Only those under this authorization.
+    #[arg(long, value_name = "AUTHORIZATION")]
+    authorization: Option<String>,
+}
+
+impl SpendCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard, present).await {
+            Ok(status) => status,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("spend"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let changes = match &self.what {
+            What::Authorize(_) | What::Revoke { .. } | What::Reconcile { .. } => true,
+            What::Ls | What::Show { .. } | What::Reservations(_) | What::Verify => false,
+        };
+        let open = if changes { store::open } else { store::open_to_read };
+        let store = open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let (guarded, drawn) = self.what.asked(&store, &service).await?;
+        Ok(present.reply(guarded, || drawn))
+    }
+}
+
+impl What {
+    async fn asked(&self, store: &Store, service: &Service) -> Result<(Guarded, String), Refusal> {
+        let loom = &store.loom;
+        Ok(match self {
+            Self::Authorize(authorizing) => {
+                let because = because(&authorizing.because, &authorizing.by)?;
+                let guarded = service.authorize(authorizing.terms()?, because).await;
+                let id = guarded.reply.data().get("authorization_id").and_then(Value::as_str).unwrap_or_default();
+                let drawn = format!("{id}\n");
+                (guarded, drawn)
+            }
+            Self::Ls => {
+                let guarded = service.authorizations(Page::FIRST).await;
+                let drawn = draw(&guarded, list_authorizations);
+                (guarded, drawn)
+            }
+            Self::Show { authorization } => {
+                let id = named(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
+                let guarded = service.authorization(id).await;
+                let drawn = draw(&guarded, show_authorization);
+                (guarded, drawn)
+            }
+            Self::Revoke { authorization, why } => {
+                let id = named(loom, authorization).await?;
+                (service.revoke(id, why.because()?).await, format!("{id} is revoked\n"))
+            }
+            Self::Reservations(listing) => {
+                let guarded = service.reservations(listing.wanted(loom).await?, Page::FIRST).await;
+                let drawn = draw(&guarded, list_reservations);
+                (guarded, drawn)
+            }
+            Self::Reconcile { reservation, paid, nothing: _, why } => {
+                let id = reserved(loom, reservation).await?;
+                let verdict = paid.map_or(Verdict::Release, Verdict::Commit);
+                let drawn = match paid {
+                    Some(paid) => format!("{id} cost {paid}\n"),
+                    None => format!("{id} cost nothing\n"),
+                };
+                (service.reconcile(id, verdict, why.because()?).await, drawn)
+            }
+            Self::Verify => {
+                let guarded = service.verify_spend().await;
+                let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
+                let drawn = format!(
+                    "{} authorizations, {} reservations, {} entries: all adds up\n",
+                    count("authorizations"),
+                    count("reservations"),
+                    count("entries")
+                );
+                (guarded, drawn)
+            }
+        })
+    }
+}
+
+impl Why {
+    fn because(&self) -> Result<Because, Refusal> {
+        because(&self.because, &self.by)
+    }
+}
+
+fn because(reason: &str, by: &str) -> Result<Because, Refusal> {
+    let actor = Actor::new(by).map_err(|fault| codes::config_invalid("--by", by, fault.to_string()))?;
+    Ok(Because { actor, reason: reason.to_owned() })
+}
+
+impl Authorizing {
+    fn terms(&self) -> Result<Terms, Refusal> {
+        let currency = self.currency()?;
+        let owner: Owner = self
+            .owner
+            .parse()
+            .map_err(|fault| codes::config_invalid("--owner", self.owner.as_str(), format!("{fault}")))?;
+        let list = |entries: &Vec<String>| (!entries.is_empty()).then(|| entries.clone());
+        let now = MachineClock::new().now().wall;
+        let hours = self.expires_in_hours.map(|hours| now.after(Duration::from_secs(hours.saturating_mul(3_600))));
+        let mode = match (&self.mode, self.threshold, self.total) {
+            (Some(mode), _, _) => Mode::from(mode.clone()),
+            (None, Some(_), _) => Mode::DelegatedBudgetWithThreshold,
+            (None, None, Some(_)) => Mode::DelegatedBudget,
+            (None, None, None) => Mode::Interactive,
+        };
+        Ok(Terms {
+            owner,
+            scope: Scope { run_id: self.run.clone(), thread_id: self.entity.clone(), autopilot_id: self.agent.clone() },
+            mode,
+            currency,
+            max_total: self.total.map(Money::micros),
+            max_per_call: self.per_call.map(Money::micros),
+            max_per_day: self.per_day.map(Money::micros),
+            threshold: self.threshold.map(Money::micros),
+            constraints: Constraints {
+                gates_allow: list(&self.gate),
+                gates_deny: list(&self.not_gate),
+                providers_allow: list(&self.provider),
+                models_allow: list(&self.model),
+            },
+            issued_at: now,
+            expires_at: self.expires.or(hours),
+            revoked_at: None,
+        })
+    }
+
+    /// The one currency of all limits.
+    fn currency(&self) -> Result<Currency, Refusal> {
+        let limits = [self.total, self.per_call, self.per_day, self.threshold];
+        let mut currencies = limits.into_iter().flatten().map(Money::currency);
+        let first = currencies.next().unwrap_or(Currency::USD);
+        match currencies.find(|other| *other != first) {
+            None => Ok(first),
+            Some(other) => {
+                let rule = "an authorization has one currency: there are no rates";
+                Err(codes::config_invalid("limits", format!("{first} and {other}"), rule).into())
+            }
+        }
+    }
+}
+
+impl Listing {
+    async fn wanted(&self, loom: &AnyLoom) -> Result<Wanted, Refusal> {
+        let authorization = match &self.authorization {
+            Some(asked) => Some(named(loom, asked).await?),
+            None => None,
+        };
+        let run = match &self.run {
+            Some(asked) => Some(find::run(loom, Some(asked)).await?),
+            None => None,
+        };
+        let state = self.state.map(|state| match state {
+            State::Reserved => "reserved",
+            State::ReconcileRequired => "reconcile_required",
+            State::Committed => "committed",
+            State::Released => "released",
+        });
+        Ok(Wanted { authorization, run, state })
+    }
+}
+
+/// The one thing whose id begins so.
+fn one(kind: &'static str, asked: &str, mut found: Vec<String>) -> Result<String, Refusal> {
+    match (found.pop(), found.len()) {
+        (Some(id), 0) => Ok(id),
+        (None, _) => Err(codes::not_found(kind, asked).into()),
+        (Some(_), others) => Err(codes::not_found(kind, asked).data(json!({ "matches": others + 1 })).into()),
+    }
+}
+
+async fn named(loom: &AnyLoom, asked: &str) -> Result<AuthorizationRef, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    loop {
+        let listed = loom.authorizations(page).await.map_err(|error| store_refusal(&error))?;
+        found.extend(listed.items.iter().map(|row| row.id.to_string()).filter(|id| id.starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    one("authorization", asked, found)?.parse().map_err(|_| codes::not_found("authorization", asked).into())
+}
+
+async fn reserved(loom: &AnyLoom, asked: &str) -> Result<ReservationId, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    loop {
+        let listed = loom.reservations(Wanted::default(), page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.iter().map(|booked| booked.row.terms().id().to_string());
+        found.extend(ids.filter(|id| id.starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    one("reservation", asked, found)?.parse().map_err(|_| codes::not_found("reservation", asked).into())
+}
+
+/// The text of a value that a reply has; of any other reply nothing is drawn.
+fn draw(guarded: &Guarded, draw: impl FnOnce(&Value) -> Option<String>) -> String {
+    guarded.reply.value().and_then(draw).unwrap_or_default()
+}
+
+fn amount(micros: i64, currency: Currency) -> String {
+    match Money::new(micros.abs(), currency) {
+        Ok(money) if micros < 0 => format!("-{money}"),
+        Ok(money) => money.to_string(),
+        Err(_) => format!("{micros} micros {currency}"),
+    }
+}
+
+fn list_authorizations(value: &Value) -> Option<String> {
+    let listed: Vec<Authorization> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+    let mut text = String::new();
+    for row in listed {
+        let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
+        let left = row.remaining().map_or_else(|| "no total".to_owned(), |left| format!("{} left", money(left)));
+        let over = if terms.revoked_at.is_some() { ", revoked" } else { "" };
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {}  {}{over}  {} spent, {} held, {left}",
+            row.id,
+            harmless(terms.owner.as_str()),
+            harmless(terms.mode.as_str()),
+            money(row.totals.spent),
+            money(row.totals.reserved),
+        );
+    }
+    Some(text)
+}
+
+fn show_authorization(value: &Value) -> Option<String> {
+    let row: Authorization = serde_json::from_value(value.get("authorization")?.clone()).ok()?;
+    let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
+    let mut text = format!("{BOLD}{}{BOLD:#}, revision {}\n", row.id, row.agreement.revision);
+    let _ = writeln!(text, "  owner    {}", harmless(terms.owner.as_str()));
+    let _ = writeln!(text, "  mode     {}", harmless(terms.mode.as_str()));
+    let scope =
+        [("run", &terms.scope.run_id), ("entity", &terms.scope.thread_id), ("agent", &terms.scope.autopilot_id)];
+    for (name, id) in scope {
+        if let Some(id) = id {
+            let _ = writeln!(text, "  {name:<8} {}", harmless(id));
+        }
+    }
+    let _ = writeln!(text, "  spent    {}", money(row.totals.spent));
+    let _ = writeln!(text, "  held     {}", money(row.totals.reserved));
+    if let Some(left) = row.remaining() {
+        let _ = writeln!(text, "  left     {}", money(left));
+    }
+    let limits = [
+        ("total", terms.max_total),
+        ("per call", terms.max_per_call),
+        ("per day", terms.max_per_day),
+        ("ask from", terms.threshold),
+    ];
+    for (name, limit) in limits {
+        if let Some(limit) = limit {
+            let _ = writeln!(text, "  {name:<8} {}", money(limit));
+        }
+    }
+    for (name, at) in [("expires", terms.expires_at), ("revoked", terms.revoked_at)] {
+        if let Some(at) = at {
+            let _ = writeln!(text, "  {name:<8} {at}");
+        }
+    }
+    for change in value.get("agreements")?.as_array()? {
+        let told = |key: &str| harmless(change.get(key).and_then(Value::as_str).unwrap_or_default());
+        let revision = change.get("revision").and_then(Value::as_u64).unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "{DIM}  revision {revision}, {} by {}: {}{DIM:#}",
+            told("at"),
+            told("actor"),
+            told("reason")
+        );
+    }
+    Some(text)
+}
+
+fn list_reservations(value: &Value) -> Option<String> {
+    let listed: Listed<Booked> = Listed {
+        items: serde_json::from_value(value.get("items")?.clone()).ok()?,
+        next: value.get("next").and_then(Value::as_u64),
+    };
+    let mut text = String::new();
+    for Booked { row, .. } in &listed.items {
+        let terms = row.terms();
+        let came = match row.state_name() {
+            "committed" => format!(", cost {}", amount(row.spent(), terms.amount.currency())),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {}  {}{came}  {DIM}{}, attempt {}, {}{DIM:#}",
+            terms.id(),
+            row.state_name(),
+            terms.amount,
+            terms.call,
+            terms.attempt,
+            terms.authorization,
+        );
+    }
+    if listed.next.is_some() {
+        let _ = writeln!(text, "{DIM}there are more: narrow them with --state, --run or --authorization{DIM:#}");
+    }
+    Some(text)
+}

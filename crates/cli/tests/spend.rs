@@ -1,0 +1,166 @@
+//! Money from the command line: authorizations, reservations, findings, and whether all adds up.
+
+use crate::support;
+
+use std::time::Duration;
+
+use cantrip_canon::{Currency, IdSource, Money, RunId, Timestamp};
+use cantrip_loom::{Actor, Answer, CallId, Draft, Event, Journal, Lease, Opening, Owner, RunKind, Step, StepId};
+use cantrip_reply::codes;
+use cantrip_spend::{
+    AuthorizationRef, Guards, Hold, Operation, Phase, Principal, Question, ReservationId, Reserve, RetryClass, Subject,
+    Trifecta, Unknown,
+};
+use cantrip_store::Store;
+use serde_json::{Value, json};
+use support::{Folder, id, stdout};
+
+const STORE: &str = "sqlite:kept/loom.db";
+
+fn spend(folder: &Folder, arguments: &[&str], code: cantrip_reply::AnyCode) -> Value {
+    folder.envelope(&[&["spend"], arguments, &["--store", STORE]].concat(), code)
+}
+
+#[test]
+fn an_authorization_is_given_shown_and_taken_back() {
+    let folder = Folder::new();
+    let given = spend(
+        &folder,
+        &["authorize", "--total", "5.00 USD", "--per-day", "1.00 USD", "--agent", "analyst", "--model", "anthropic/*"],
+        codes::CREATED.any(),
+    );
+    let purse = id(&given["data"]["authorization_id"]).to_owned();
+    let listed = spend(&folder, &["ls"], codes::READ.any());
+    let rows = listed["data"]["value"]["items"].as_array().unwrap();
+    let ids: Vec<&Value> = rows.iter().map(|row| &row["id"]).collect();
+    assert_eq!(ids, [&json!("auth_local"), &json!(purse)]);
+    let shown = spend(&folder, &["show", &purse[..12]], codes::READ.any());
+    let terms = &shown["data"]["value"]["authorization"]["agreement"]["terms"];
+    assert_eq!((&terms["mode"], &terms["max_total"]), (&json!("delegated_budget"), &json!(5_000_000)));
+    assert_eq!(terms["constraints"], json!({"models_allow": ["anthropic/*"]}));
+    assert_eq!(shown["data"]["value"]["remaining"], 5_000_000);
+    spend(&folder, &["revoke", &purse, "--because", "the month is over"], codes::CHANGED.any());
+    let shown = spend(&folder, &["show", &purse], codes::READ.any());
+    let changes = shown["data"]["value"]["agreements"].as_array().unwrap();
+    assert_eq!(changes.len(), 2);
+    assert_eq!(changes[1]["reason"], "the month is over");
+    let text = stdout(&folder.run(&["spend", "show", &purse, "--store", STORE]));
+    for part in [purse.as_str(), "revoked", "5.00 USD", "the month is over", "analyst"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(stdout(&folder.run(&["spend", "ls", "--store", STORE])).contains("no total"));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_nothing_is_written() {
+    let folder = Folder::new();
+    for arguments in [
+        &["authorize", "--mode", "delegated_budget"][..],
+        &["authorize", "--total", "1.00 USD", "--mode", "generous"],
+        &["authorize", "--total", "1.00 USD", "--owner", "user:7", "--mode", "system"],
+        &["authorize", "--total", "1.00 USD", "--because", " "],
+    ] {
+        spend(&folder, arguments, codes::SCHEMA.any());
+    }
+    let mixed = ["authorize", "--total", "1.00 USD", "--per-day", "1.00 SAT"];
+    spend(&folder, &mixed, codes::CONFIG_INVALID.any());
+    spend(&folder, &["authorize", "--total", "1.00 USD", "--owner", "someone"], codes::CONFIG_INVALID.any());
+    spend(&folder, &["show", "auth_nobody"], codes::NOT_FOUND.any());
+    spend(&folder, &["revoke", "auth_nobody", "--because", "why not"], codes::NOT_FOUND.any());
+    let listed = spend(&folder, &["ls"], codes::READ.any());
+    assert_eq!(listed["data"]["value"]["items"].as_array().unwrap().len(), 1, "auth_local alone");
+    // A folder of lines keeps no ledger, and says so.
+    folder.envelope(&["spend", "ls", "--store", "jsonl:kept"], codes::CONFIG_INVALID.any());
+}
+
+/// Leaves a call of unknown outcome in a store, as a process that was killed does.
+fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
+    let store = Store::sqlite(folder.path().join("kept/loom.db")).unwrap();
+    let ids = IdSource::seeded(4);
+    let now: Timestamp = "2026-02-19T02:00:00.000Z".parse().unwrap();
+    let run: RunId = ids.next(now);
+    let lease = Lease::first(run, Owner::new("gone").unwrap(), now.after(Duration::from_secs(30)));
+    let opening = Opening {
+        kind: RunKind::Job,
+        loom_id: ids.next(now),
+        owner: Actor::new("local").unwrap(),
+        entity_id: None,
+        root_run_id: None,
+    };
+    let hold = Hold {
+        authorization: AuthorizationRef::Local,
+        run,
+        root_run: run,
+        call: CallId::request(ids.next(now)).key(),
+        attempt: 1,
+        amount: Money::new(20_000, Currency::USD).unwrap(),
+        retry_class: RetryClass::SafeRetry,
+        scope: run.to_string(),
+        decision: ids.next(now),
+        approval: None,
+        at: now,
+        expires_at: now.after(Duration::from_secs(60)),
+    };
+    let reservation = hold.id();
+    let question = Question {
+        policy_id: "loop.v1".into(),
+        phase: Phase::Spend,
+        subject: Subject::model_call("scripted", "scripted/one"),
+        principal: Principal {
+            owner: cantrip_spend::Owner::local(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: None,
+            autopilot_id: None,
+        },
+        guards: Guards::default(),
+        trifecta: Trifecta::default(),
+    };
+    let began = Event::Other { kind: "job.progress".into(), payload: serde_json::Map::new() };
+    let step = |name: &str| StepId::new(name).unwrap();
+    let open = Step::opens(step("open"), run, Some(lease.clone()))
+        .record(Draft::opening(now, opening, began).unwrap())
+        .money(Operation::Reserve(Box::new(Reserve { hold, question })));
+    let mark = Step::holds(step("mark"), lease).money(Operation::unknown(
+        reservation.clone(),
+        Unknown::Crashed,
+        now.after(Duration::from_secs(1)),
+    ));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for step in [open, mark] {
+            assert!(matches!(store.append(step).await.unwrap(), Answer::Committed(_)));
+        }
+    });
+    (run, reservation)
+}
+
+#[test]
+fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
+    let folder = Folder::new();
+    spend(&folder, &["authorize", "--total", "1.00 USD"], codes::CREATED.any());
+    let (run, reservation) = unknown_outcome(&folder);
+    let reservation = reservation.to_string();
+    let verified = spend(&folder, &["verify"], codes::VERIFIED.any());
+    assert_eq!(verified["data"]["value"]["reservations"], 1);
+    let run = run.to_string();
+    for narrowed in [&["--state", "reconcile_required"][..], &["--run", &run], &["--authorization", "auth_local"], &[]]
+    {
+        let listed = spend(&folder, &[&["reservations"], narrowed].concat(), codes::READ.any());
+        let rows = listed["data"]["value"]["items"].as_array().unwrap();
+        assert_eq!((rows.len(), &rows[0]["row"]["state_name"]), (1, &json!("reconcile_required")));
+    }
+    let none = spend(&folder, &["reservations", "--state", "committed"], codes::READ.any());
+    assert_eq!(none["data"]["value"]["items"], json!([]));
+    let beginning = &reservation[..12];
+    let paid = ["reconcile", beginning, "--paid", "0.015 USD", "--because", "on the invoice"];
+    spend(&folder, &paid, codes::CHANGED.any());
+    spend(&folder, &paid, codes::CHANGED.any());
+    spend(&folder, &["reconcile", &reservation, "--nothing", "--because", "second thoughts"], codes::WRONG_STATE.any());
+    let text = stdout(&folder.run(&["spend", "reservations", "--store", STORE]));
+    assert!(text.contains("committed") && text.contains("cost 0.015 USD"), "{text}");
+    let shown = spend(&folder, &["show"], codes::READ.any());
+    assert_eq!(shown["data"]["value"]["authorization"]["totals"], json!({"spent": 15_000, "reserved": 0}));
+    let text = stdout(&folder.run(&["spend", "verify", "--store", STORE]));
+    assert!(text.contains("all adds up"), "{text}");
+}

@@ -1,0 +1,204 @@
+//! Money: who may spend what, what is held and was spent, and whether it adds up.
+
+use cantrip::canon::{AuthorizationId, Timestamp};
+use cantrip::loom::{Actor, Answer, Conflict, Journal, Ledger, Page, Step, StepId, Wanted};
+use cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip::spend::{
+    AuthorizationRef, Authorize, Fault, Operation, Reconciliation, ReservationId, Revoke, Terms, Verdict,
+};
+use cantrip::store_refusal;
+use serde_json::json;
+
+use crate::Service;
+use crate::limits::REASON_BYTES_MAX;
+
+/// Who changes something about money, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Because {
+    pub actor: Actor,
+    pub reason: String,
+}
+
+impl Because {
+    fn checked(&self) -> Result<(), Refusal> {
+        let (long, blank) = (self.reason.len() > REASON_BYTES_MAX, self.reason.trim().is_empty());
+        if long || blank {
+            let rule = if blank { "a reason must be given" } else { "a reason is short" };
+            return Err(codes::schema("reason", "", rule).into());
+        }
+        Ok(())
+    }
+}
+
+impl Service {
+    /// Gives an authorization of these terms, from now on.
+    pub async fn authorize(&self, terms: Terms, because: Because) -> Guarded {
+        let now = self.clock.now().wall;
+        let id: AuthorizationId = self.ids.next(now);
+        let authorization = AuthorizationRef::Issued(id);
+        let terms = Terms { issued_at: now, ..terms };
+        let Because { actor, reason } = because.clone();
+        let actor = actor.as_str().to_owned();
+        let issue = Authorize { authorization, terms, actor, reason, at: now };
+        let applied = match because.checked() {
+            Ok(()) => self.change(authorization.to_string(), Operation::Authorize(Box::new(issue))).await,
+            Err(refusal) => Err(refusal),
+        };
+        let answered = self.runtime().guard().call(Call::surface("authorize"), |rb| async {
+            match applied {
+                Ok(()) => rb.success(
+                    codes::created("authorization", authorization.to_string())
+                        .data(json!({"authorization_id": authorization, "revision": 1})),
+                ),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        });
+        answered.await
+    }
+
+    /// Takes an authorization back: nothing is reserved under it any more, and what is under way is settled.
+    pub async fn revoke(&self, authorization: AuthorizationRef, because: Because) -> Guarded {
+        let (name, now) = (authorization.to_string(), self.clock.now().wall);
+        let Because { actor, reason } = because.clone();
+        let revoke = Revoke { authorization, actor: actor.as_str().to_owned(), reason, at: now };
+        let applied = match because.checked() {
+            Ok(()) => self.change(name.clone(), Operation::Revoke(revoke)).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.changed_money("revoke", "authorization", name, "revoked", applied).await
+    }
+
+    /// Writes what changes outside every run.
+    async fn change(&self, name: String, operation: Operation) -> Result<(), Refusal> {
+        let id = StepId::new(format!("change-{name}")).map_err(|_| codes::crash())?;
+        let answer = self.runtime().loom().append(Step::apart(id).money(operation)).await;
+        settled(answer.map_err(|error| store_refusal(&error))?)
+    }
+
+    async fn changed_money(
+        &self,
+        call: &'static str,
+        kind: &'static str,
+        name: String,
+        state: &'static str,
+        applied: Result<(), Refusal>,
+    ) -> Guarded {
+        let answered = self.runtime().guard().call(Call::surface(call), |rb| async {
+            match applied {
+                Ok(()) => rb.success(codes::changed(kind, name, state)),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        });
+        answered.await
+    }
+
+    /// The authorizations, oldest first.
+    pub async fn authorizations(&self, page: Page) -> Guarded {
+        self.shown("authorizations".to_owned(), self.runtime().loom().authorizations(page)).await
+    }
+
+    /// An authorization as it stands, with every revision of its terms.
+    pub async fn authorization(&self, id: AuthorizationRef) -> Guarded {
+        let loom = self.runtime().loom();
+        let reading = async {
+            let row = loom.authorization(id).await?;
+            let (remaining, agreements) = (row.remaining(), loom.agreements(id).await?);
+            Ok(json!({"authorization": row, "remaining": remaining, "agreements": agreements}))
+        };
+        self.shown(format!("authorization {id}"), reading).await
+    }
+
+    /// Reservations, oldest first.
+    pub async fn reservations(&self, wanted: Wanted, page: Page) -> Guarded {
+        self.shown("reservations".to_owned(), self.runtime().loom().reservations(wanted, page)).await
+    }
+
+    /// Notes what someone found out about a call of unknown outcome. The first finding stands; the same again is
+    /// answered as it was.
+    pub async fn reconcile(&self, reservation: ReservationId, verdict: Verdict, because: Because) -> Guarded {
+        let now = self.clock.now().wall;
+        let state = match verdict {
+            Verdict::Commit(_) => "committed",
+            Verdict::Release => "released",
+        };
+        let applied = match because.checked() {
+            Ok(()) => self.reconciled(&reservation, verdict, because, now).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.changed_money("reconcile", "reservation", reservation.to_string(), state, applied).await
+    }
+
+    async fn reconciled(
+        &self,
+        reservation: &ReservationId,
+        verdict: Verdict,
+        because: Because,
+        at: Timestamp,
+    ) -> Result<(), Refusal> {
+        let loom = self.runtime().loom();
+        let booked = loom.reservation(reservation.clone()).await.map_err(|error| store_refusal(&error))?;
+        let Because { actor, reason } = because;
+        let by = actor.as_str().to_owned();
+        let found = Reconciliation { verdict, by, reason, at, estimated: false };
+        // Each finding is a step of its own: whether it says what was said before is the ledger's to know.
+        let id = StepId::new(format!("reconcile-{}", self.ids.next::<cantrip::canon::kinds::Decision>(at)));
+        let step = Step::beside(id.map_err(|_| codes::crash())?, booked.row.terms().run);
+        let step = step.money(Operation::reconcile(reservation.clone(), found));
+        settled(loom.append(step).await.map_err(|error| store_refusal(&error))?)
+    }
+
+    /// Reckons every counter of the ledger anew.
+    pub async fn verify_spend(&self) -> Guarded {
+        let found = self.runtime().loom().audit().await;
+        let answered = self.runtime().guard().call(Call::surface("verify"), |rb| async {
+            match found {
+                Ok(findings) => match findings.differences.first() {
+                    None => rb.success(codes::verified("spend", findings.entries).value(findings)),
+                    Some(first) => {
+                        let detail =
+                            format!("{} is stored as {} and comes to {}", first.what, first.stored, first.reckoned);
+                        let broken = codes::ledger_broken(first.authorization.clone(), detail);
+                        rb.error(broken.data(json!({"differences": findings.differences, "count": findings.count})))
+                    }
+                },
+                Err(error) => rb.refuse(store_refusal(&error)),
+            }
+        });
+        answered.await
+    }
+}
+
+fn settled(answer: Answer) -> Result<(), Refusal> {
+    match answer {
+        Answer::Committed(_) => Ok(()),
+        Answer::Conflict(Conflict::Money { what, fault }) => Err(unfit(what, fault)),
+        Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => Err(codes::crash().into()),
+    }
+}
+
+/// What does not fit what the ledger holds.
+fn unfit(what: String, fault: Fault) -> Refusal {
+    match fault {
+        Fault::NotFound { what: kind } => codes::not_found(kind, what).into(),
+        Fault::InvalidTransition { state, .. } => {
+            codes::wrong_state("reservation", what, state, "reconciling", "one of unknown outcome").into()
+        }
+        Fault::IdempotencyConflict => {
+            codes::wrong_state("reservation", what, "settled otherwise", "reconciling", "one of unknown outcome").into()
+        }
+        Fault::Revision { expected, found } => codes::version_conflict("authorization", what, found, expected).into(),
+        Fault::Decided { state } => {
+            codes::wrong_state("approval", what, state, "deciding", "one that is pending").into()
+        }
+        Fault::Live => codes::busy("reservation", what, "the owner of its run").into(),
+        Fault::Terms(fault) => codes::schema("authorization", "", fault.to_string()).into(),
+        Fault::Money(fault) => codes::schema("amount", "", fault.to_string()).into(),
+        Fault::NotFresh { .. }
+        | Fault::AttemptOpen { .. }
+        | Fault::Replied
+        | Fault::Attempt { .. }
+        | Fault::Zero
+        | Fault::Misplaced
+        | Fault::CapsTooDeep(_) => codes::crash().into(),
+    }
+}
