@@ -40,11 +40,12 @@ fn an_authorization_is_given_shown_and_taken_back() {
     assert_eq!(terms["constraints"], json!({"models_allow": ["anthropic/*"]}));
     assert_eq!(shown["data"]["value"]["remaining"], 5_000_000);
     spend(&folder, &["revoke", &purse, "--because", "the month is over"], codes::CHANGED.any());
-    let shown = spend(&folder, &["show", &purse], codes::READ.any());
-    let changes = shown["data"]["value"]["agreements"].as_array().unwrap();
+    let told = spend(&folder, &["show", &purse], codes::READ.any());
+    let changes = told["data"]["value"]["agreements"].as_array().unwrap();
     assert_eq!(changes.len(), 2);
     assert_eq!(changes[1]["reason"], "the month is over");
-    let text = stdout(&folder.run(&["spend", "show", &purse, "--store", STORE]));
+    let shown = folder.run(&["spend", "show", &purse, "--store", STORE]);
+    let text = stdout(&shown);
     for part in [purse.as_str(), "revoked", "5.00 USD", "the month is over", "analyst"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -157,10 +158,12 @@ fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
     spend(&folder, &paid, codes::CHANGED.any());
     spend(&folder, &paid, codes::CHANGED.any());
     spend(&folder, &["reconcile", &reservation, "--nothing", "--because", "second thoughts"], codes::WRONG_STATE.any());
-    let text = stdout(&folder.run(&["spend", "reservations", "--store", STORE]));
+    let shown = folder.run(&["spend", "reservations", "--store", STORE]);
+    let text = stdout(&shown);
     assert!(text.contains("committed") && text.contains("cost 0.015 USD"), "{text}");
     let shown = spend(&folder, &["show"], codes::READ.any());
     assert_eq!(shown["data"]["value"]["authorization"]["totals"], json!({"spent": 15_000, "reserved": 0}));
-    let text = stdout(&folder.run(&["spend", "verify", "--store", STORE]));
+    let shown = folder.run(&["spend", "verify", "--store", STORE]);
+    let text = stdout(&shown);
     assert!(text.contains("all adds up"), "{text}");
 }
