@@ -106,14 +106,14 @@ static TEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern).expect("a fixed pattern")
 });
 static SUITE_CASES: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?ms)^cases! \{(?P<cases>.*?)^\}").expect("a fixed pattern"));
+    LazyLock::new(|| Regex::new(r"(?ms)^(?:cases|on_both)! \{(?P<cases>.*?)^\}").expect("a fixed pattern"));
 static CASE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^- (?:rule: (?P<rule>[A-Z]+-[0-9]+)$)?").expect("a fixed pattern"));
 static ITEM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s*pub (?:const |async )*(?:struct|enum|trait|fn|type|macro) (?P<name>\w+)").expect("a fixed pattern")
 });
 
-/// The tests of a source: its test functions, and the cases of a suite that every implementation runs.
+/// The tests of a source: its test functions, and the cases of a suite that every implementation, or both dialects, run.
 fn tests_of(source: &Source) -> BTreeMap<&str, bool> {
     let functions = TEST.captures_iter(&source.text).map(|found| {
         let attributes = found.name("attributes").map_or("", |found| found.as_str());
