@@ -70,6 +70,19 @@ if [ -z "${CANTRIP_TEST_POSTGRES:-}" ]; then
   echo "$CANTRIP_TEST_POSTGRES"
 fi
 
+# An independent peer that speaks as the providers do: the one in the folder that CANTRIP_TEST_AIMOCK names, or one of our
+# own in the scratch folder, of this version.
+aimock_version=1.43.0
+if [ -z "${CANTRIP_TEST_AIMOCK:-}" ]; then
+  step "a peer to cast against: @copilotkit/aimock $aimock_version"
+  if ! command -v npm >/dev/null; then
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm
+  fi
+  npm install --prefix "$scratch/aimock" --silent --no-audit --no-fund "@copilotkit/aimock@$aimock_version"
+  export CANTRIP_TEST_AIMOCK="$scratch/aimock/node_modules/@copilotkit/aimock"
+fi
+
 step "format"
 cargo fmt --all --check
 

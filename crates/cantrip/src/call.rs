@@ -4,7 +4,7 @@
 //! cast to cast (documents, data) belongs into the circle, where the entity reads it through gates.
 
 use cantrip_canon::json;
-use cantrip_crystal::{Choice, Sampling};
+use cantrip_crystal::{Choice, Effort, Sampling, Thinking};
 use cantrip_loom::Call as Recorded;
 use serde_json::{Map, Value};
 
@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 pub struct Call {
     system_prompt: Option<String>,
     sampling: Sampling,
+    thinking: Thinking,
     tool_choice: Option<Choice>,
     require_done_tool: bool,
     max_tokens: Option<u32>,
@@ -45,6 +46,18 @@ impl Call {
 
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.sampling.temperature = Some(temperature);
+        self
+    }
+
+    /// How hard it should think; a model that cannot be told is not told.
+    pub fn effort(mut self, effort: Effort) -> Self {
+        self.thinking.effort = Some(effort);
+        self
+    }
+
+    /// How many tokens it may think, where it takes such a number.
+    pub fn thinking_tokens(mut self, tokens: u32) -> Self {
+        self.thinking.tokens = Some(tokens);
         self
     }
 
@@ -79,6 +92,10 @@ impl Call {
         &self.sampling
     }
 
+    pub fn thinks(&self) -> Thinking {
+        self.thinking
+    }
+
     pub fn choice(&self) -> Option<Choice> {
         self.tool_choice
     }
@@ -98,6 +115,12 @@ impl Call {
             Value::Object(settings) => settings,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
         };
+        if let Some(effort) = self.thinking.effort {
+            settings.insert("effort".to_owned(), effort.as_str().into());
+        }
+        if let Some(tokens) = self.thinking.tokens {
+            settings.insert("thinking_tokens".to_owned(), tokens.into());
+        }
         if let Some(choice) = self.tool_choice {
             settings.insert("tool_choice".to_owned(), choice.as_str().into());
         }

@@ -25,7 +25,7 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
                 .map_err(|rule| Refusal::from(codes::config_invalid(provider.base_variable(), text.as_str(), rule)))?,
         ),
     };
-    Ok(Access { key: key.map(Secret::new), base, profiles: None })
+    Ok(Access { key: key.map(Secret::new), base, whole: whole_answers(), ..Access::default() })
 }
 
 /// Whether there is a key for a provider.
@@ -36,6 +36,11 @@ pub(crate) fn has(provider: Provider) -> bool {
 fn key(provider: Provider) -> Option<String> {
     let variables = provider.key_variables();
     variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables))
+}
+
+/// Whether answers are asked for in one piece, for gateways that do not stream.
+pub(crate) fn whole_answers() -> bool {
+    set("CANTRIP_STREAM").is_some_and(|said| said == "off")
 }
 
 fn set(name: &str) -> Option<String> {

@@ -148,7 +148,8 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
         ModelName::Local { model, url } => {
             let crystal = Compatible::new(model, url, None)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
-            Ok(AnyCrystal::new(crystal.described_by(&*models::known()?)))
+            let crystal = crystal.described_by(&*models::known()?);
+            Ok(AnyCrystal::new(if keys::whole_answers() { crystal.whole() } else { crystal }))
         }
         ModelName::Hosted { provider, model } => {
             let mut access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };

@@ -45,9 +45,12 @@ impl Provider {
                         break request;
                     }
                 };
+                let request_is_ollamas = request.starts_with("POST /api/chat ");
                 log.lock().expect("not poisoned").push(request);
                 let kind = if status == 200 { "text/event-stream" } else { "application/json" };
                 let body: String = match status {
+                    // Ollama's lines stand by themselves.
+                    200 if request_is_ollamas => events.iter().map(|event| format!("{event}\n")).collect(),
                     200 => events.iter().map(|event| format!("data: {event}\n\n")).collect(),
                     _ => events.concat(),
                 };
@@ -100,6 +103,14 @@ fn said(family: &str, code: &str) -> Vec<String> {
             ]}}],
             "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5},
         })],
+        "ollama" => {
+            let call = json!({"function": {"name": "javascript", "arguments": {"code": code}}});
+            vec![
+                json!({"model": "m", "message": {"role": "assistant", "content": "", "tool_calls": [call]}, "done": false}),
+                json!({"model": "m", "message": {"role": "assistant", "content": ""}, "done": true,
+                    "done_reason": "stop", "prompt_eval_count": 10, "eval_count": 5}),
+            ]
+        }
         _ => {
             let call = json!({"index": 0, "id": "call_1", "function": {"name": "javascript", "arguments": arguments}});
             let usage = json!({"prompt_tokens": 10, "completion_tokens": 5});

@@ -32,6 +32,17 @@ impl Gemini {
     pub fn described_by(self, profiles: &Profiles) -> Self {
         Self(self.0.described_by(profiles))
     }
+
+    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        let endpoint = self.0.whole().at(|address| {
+            let path = address.path().replace(":streamGenerateContent", ":generateContent");
+            address.set_path(&path);
+            address.set_query(None);
+        });
+        Self(endpoint)
+    }
 }
 
 impl Crystal for Gemini {
@@ -50,6 +61,6 @@ impl Crystal for Gemini {
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
         let Endpoint { name, model, .. } = &self.0;
         let body = body::of(request, name, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(&body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
     }
 }

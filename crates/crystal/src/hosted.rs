@@ -6,7 +6,7 @@ use cantrip_canon::Secret;
 use url::Url;
 
 use crate::http::EndpointFault;
-use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Profiles, Provider, Responses};
+use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Profiles, Provider, Responses};
 
 /// How to reach a provider, beyond its name.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,8 @@ pub struct Access {
     pub base: Option<Url>,
     /// Who knows its models better than the table that comes with the program.
     pub profiles: Option<Arc<Profiles>>,
+    /// Answers are asked for in one piece, where a gateway does not stream.
+    pub whole: bool,
 }
 
 impl Provider {
@@ -57,20 +59,22 @@ impl Provider {
         let base = access.base.clone().unwrap_or_else(home);
         let (key, name) = (access.key.as_ref(), format!("{}/{model}", self.as_str()));
         let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
+        macro_rules! made {
+            ($crystal:expr) => {{
+                let crystal = $crystal?.described_by(known);
+                AnyCrystal::new(if access.whole { crystal.whole() } else { crystal })
+            }};
+        }
         Ok(match self {
-            Self::Anthropic => AnyCrystal::new(Anthropic::new(model, &base, key)?.described_by(known)),
-            Self::OpenAi => AnyCrystal::new(Responses::new(model, &base, key)?.described_by(known)),
-            Self::Gemini => AnyCrystal::new(Gemini::new(model, &base, key)?.described_by(known)),
-            Self::OpenRouter => AnyCrystal::new(Compatible::named(name, model, &base, key)?.described_by(known)),
-            Self::Ollama => AnyCrystal::new(Compatible::named(name, model, &local(base), key)?.described_by(known)),
+            Self::Anthropic => made!(Anthropic::new(model, &base, key)),
+            Self::OpenAi => made!(Responses::new(model, &base, key)),
+            Self::Gemini => made!(Gemini::new(model, &base, key)),
+            Self::OpenRouter => made!(Compatible::named(name, model, &base, key)),
+            // Where someone names the part of it that speaks as OpenAI does, it is asked so.
+            Self::Ollama if base.path().trim_end_matches('/').ends_with("/v1") => {
+                made!(Compatible::named(name, model, &base, key))
+            }
+            Self::Ollama => made!(Ollama::new(model, &base, key)),
         })
     }
-}
-
-/// Its own address serves its own protocol; the common one is below.
-fn local(mut base: Url) -> Url {
-    if base.path() == "/" {
-        base.set_path("/v1");
-    }
-    base
 }

@@ -48,6 +48,8 @@ pub(crate) struct Endpoint {
     headers: Vec<(HeaderName, HeaderValue)>,
     client: reqwest::Client,
     limiter: Arc<Limiter>,
+    /// Whether answers are asked for as they come.
+    streams: bool,
 }
 
 impl Endpoint {
@@ -63,12 +65,34 @@ impl Endpoint {
         let limiter = Limiter::of(&address.origin().ascii_serialization(), None);
         let known = Profiles::builtin();
         let (profile, price) = (known.profile(&name), known.price(&name));
-        Ok(Self { name, model: model.to_owned(), profile, price, address, headers: Vec::new(), client, limiter })
+        Ok(Self {
+            name,
+            model: model.to_owned(),
+            profile,
+            price,
+            address,
+            headers: Vec::new(),
+            client,
+            limiter,
+            streams: true,
+        })
     }
 
     /// The same, of which these profiles know better.
     pub(crate) fn described_by(mut self, profiles: &Profiles) -> Self {
         (self.profile, self.price) = (profiles.profile(&self.name), profiles.price(&self.name));
+        self
+    }
+
+    /// The same, with each answer in one piece.
+    pub(crate) fn whole(mut self) -> Self {
+        self.streams = false;
+        self
+    }
+
+    /// The same elsewhere.
+    pub(crate) fn at(mut self, change: impl FnOnce(&mut Url)) -> Self {
+        change(&mut self.address);
         self
     }
 
@@ -95,16 +119,22 @@ impl Endpoint {
     }
 
     /// Sends a body and reads what comes.
-    pub(crate) async fn ask<R: Reads>(&self, body: &Value, mut reading: R) -> Result<Answer, Failure> {
+    pub(crate) async fn ask<R: Reads>(&self, mut body: Value, mut reading: R) -> Result<Answer, Failure> {
+        if let (false, Some(fields)) = (self.streams, body.as_object_mut())
+            && let Some(streams) = fields.get_mut("stream")
+        {
+            *streams = false.into();
+            fields.shift_remove("stream_options");
+        }
         let _place = self.limiter.enter().await;
-        let mut response = self.send::<R>(body).await?;
+        let mut response = self.send::<R>(&body).await?;
         if is_json(response.headers()) {
             return match bounded(response, FRAME_BYTES_MAX).await.and_then(|text| reading.whole(&parsed(&text)?)) {
                 Ok(()) => reading.finish(),
                 Err(cause) => Err(reading.fail(cause)),
             };
         }
-        let mut frames = Frames::default();
+        let mut frames = if R::LINES { Frames::lines() } else { Frames::default() };
         loop {
             let chunk = match response.chunk().await {
                 Ok(chunk) => chunk,
@@ -170,6 +200,9 @@ pub(crate) enum Step {
 
 /// Reads one answer, as its wire writes them.
 pub(crate) trait Reads: Sized {
+    /// A stream is a line of JSON for each event, without anything around it.
+    const LINES: bool = false;
+
     /// One event of a stream.
     fn frame(&mut self, data: &str) -> Result<Step, Cause>;
 

@@ -27,6 +27,8 @@ mod name;
 #[cfg(feature = "http")]
 mod nearby;
 #[cfg(feature = "http")]
+mod ollama;
+#[cfg(feature = "http")]
 mod order;
 mod price;
 mod profile;
@@ -57,12 +59,16 @@ pub use list::{List, Messages};
 pub use name::{ModelName, NameFault, Provider};
 #[cfg(feature = "http")]
 pub use nearby::{LOCAL_ADDRESSES, nearby};
+#[cfg(feature = "http")]
+pub use ollama::Ollama;
 pub use price::{Price, Rates};
-pub use profile::{Profile, ProfileRow};
+pub use profile::{Profile, ProfileRow, ThinkingBy};
 pub use profiles::{Known, Profiles, ProfilesFault};
 pub use program::Programmed;
 pub use replay::Replaying;
-pub use request::{Caller, Choice, Definition, ItemIds, NoBodies, Program, Request, Sampling};
+pub use request::{
+    Caller, Choice, Definition, Effort, Format, ItemIds, NoBodies, Program, Request, Sampling, Thinking,
+};
 #[cfg(feature = "http")]
 pub use responses::Responses;
 pub use retry::{Plan, Retry};

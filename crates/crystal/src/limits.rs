@@ -15,6 +15,17 @@ cantrip_canon::limits! {
     OUTPUT_TOKENS_DEFAULT: u32 = 8_192, "tokens";
     /// Of a window whose model has no bound of its own for answers, one part in so many is the answer's.
     OUTPUT_SHARE_OF_WINDOW: u64 = 4, "parts";
+    /// Tokens of thought of little effort, for models that take a number.
+    THINKING_TOKENS_LOW: u32 = 2_048, "tokens";
+    /// The same of middling effort.
+    THINKING_TOKENS_MEDIUM: u32 = 8_192, "tokens";
+    /// The same of much effort.
+    THINKING_TOKENS_HIGH: u32 = 24_576, "tokens";
+    /// The least that a model which takes a number of thought tokens can be given.
+    THINKING_TOKENS_MIN: u32 = 1_024, "tokens";
+    /// The window that a model behind Ollama is given where nobody says another: what it does without being told cuts a
+    /// list without a word.
+    OLLAMA_WINDOW_DEFAULT: u64 = 16_384, "tokens";
     /// Text, thinking and arguments of one answer together. What is longer fails the attempt and is not asked for again.
     ANSWER_BYTES_MAX: usize = 8 << 20, "bytes";
     /// Calls of one answer; one more fails the attempt.

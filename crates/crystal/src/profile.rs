@@ -32,6 +32,10 @@ pub struct Profile {
     pub samples: bool,
     /// It can be asked to show what it thinks.
     pub thinks: bool,
+    /// How it is told how much to think.
+    pub thinking_by: ThinkingBy,
+    /// Its text can be held to a JSON Schema.
+    pub structured: bool,
     /// It can be shown images.
     pub images: bool,
     /// It says programs and nothing else, so it needs a circle that runs code.
@@ -41,6 +45,19 @@ pub struct Profile {
     pub message_tokens: f64,
     /// What an image counts.
     pub image_tokens: f64,
+}
+
+/// How a model is told how much to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThinkingBy {
+    /// It is not.
+    #[default]
+    Nothing,
+    /// By a word for its effort.
+    Effort,
+    /// By a number of tokens.
+    Budget,
 }
 
 /// What someone says about some crystals: a row of the table, or whoever knows better than the table. What it leaves out
@@ -57,6 +74,8 @@ pub struct ProfileRow {
     pub forces_calls: Option<bool>,
     pub samples: Option<bool>,
     pub thinks: Option<bool>,
+    pub thinking_by: Option<ThinkingBy>,
+    pub structured: Option<bool>,
     pub images: Option<bool>,
     pub programs: Option<bool>,
     pub bytes_per_token: Option<f64>,
@@ -102,6 +121,8 @@ impl Profile {
         forces_calls: false,
         samples: true,
         thinks: false,
+        thinking_by: ThinkingBy::Nothing,
+        structured: false,
         images: false,
         programs: false,
         bytes_per_token: 3.3,
@@ -124,6 +145,8 @@ impl Profile {
             forces_calls: row.forces_calls.unwrap_or(self.forces_calls),
             samples: row.samples.unwrap_or(self.samples),
             thinks: row.thinks.unwrap_or(self.thinks),
+            thinking_by: row.thinking_by.unwrap_or(self.thinking_by),
+            structured: row.structured.unwrap_or(self.structured),
             images: row.images.unwrap_or(self.images),
             programs: row.programs.unwrap_or(self.programs),
             bytes_per_token: row.bytes_per_token.unwrap_or(self.bytes_per_token),
@@ -138,7 +161,8 @@ impl Profile {
             (self.tools, "tools"),
             (self.forces_calls, "forced calls"),
             (self.samples, "sampling"),
-            (self.thinks, "thinking"),
+            (self.thinks || self.thinking_by != ThinkingBy::Nothing, "thinking"),
+            (self.structured, "schemas"),
             (self.images, "images"),
         ];
         all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Messages;
-use crate::limits::OUTPUT_TOKENS_DEFAULT;
+use crate::limits::{OUTPUT_TOKENS_DEFAULT, THINKING_TOKENS_HIGH, THINKING_TOKENS_LOW, THINKING_TOKENS_MEDIUM};
 
 /// One request. A retry sends a clone of it: the list and the definitions are shared, and item ids go on where the
 /// attempt before left them.
@@ -26,6 +26,12 @@ pub struct Request {
     pub program: Program,
     pub output_tokens_max: u32,
     pub sampling: Sampling,
+    /// How much it may think.
+    pub thinking: Thinking,
+    /// What the answer must look like, where it is text.
+    pub format: Option<Arc<Format>>,
+    /// The tokens of list and answer together that its asker counts on, where they know better than the profile.
+    pub window: Option<u64>,
     pub caller: Caller,
     /// How many utterances this cast has had before. Only crystals that say a program themselves look at it.
     pub utterances: u64,
@@ -44,6 +50,9 @@ impl Request {
             program: Program::None,
             output_tokens_max: OUTPUT_TOKENS_DEFAULT,
             sampling: Sampling::default(),
+            thinking: Thinking::default(),
+            format: None,
+            window: None,
             utterances: 0,
             items: ItemIds::of(&caller.request),
             caller,
@@ -127,6 +136,65 @@ pub struct Sampling {
     pub seed: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+}
+
+/// How much a model may think before it answers. What is not said is left to the provider, and a model that cannot be
+/// told is not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Thinking {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Tokens of thought, for models that take such a number; others go by the effort.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "thinking_tokens")]
+    pub tokens: Option<u32>,
+}
+
+/// How hard it should think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    Low,
+    Medium,
+    High,
+}
+
+impl Effort {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+impl Thinking {
+    /// The tokens of thought that were asked for, by number or by effort; within what the answer leaves.
+    pub(crate) fn budget(&self, output_tokens_max: u32) -> Option<u32> {
+        let asked = self.tokens.or(self.effort.map(|effort| match effort {
+            Effort::Low => THINKING_TOKENS_LOW,
+            Effort::Medium => THINKING_TOKENS_MEDIUM,
+            Effort::High => THINKING_TOKENS_HIGH,
+        }))?;
+        // What is thought counts against the answer, which needs some of it.
+        Some(asked.min(output_tokens_max / 2))
+    }
+}
+
+/// A JSON Schema that the text of an answer must fit. Providers that can are told so in their own words, others in
+/// ours; whoever asked checks it in either case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Format {
+    /// Letters, digits, `_` and `-`.
+    pub name: String,
+    pub schema: Value,
+}
+
+impl Format {
+    /// What a model is told that cannot be held to a schema.
+    pub(crate) fn in_words(&self) -> String {
+        format!("Answer with one JSON value and nothing else. It must fit this JSON Schema: {}", self.schema)
+    }
 }
 
 /// Names the items of one turn, `<turn id>/<n>`, each once. All clones count together, so a retry never takes an id

@@ -31,6 +31,12 @@ impl Responses {
     pub fn described_by(self, profiles: &Profiles) -> Self {
         Self(self.0.described_by(profiles))
     }
+
+    /// The same, with each answer in one piece: for gateways that do not stream. Nothing is seen before it is all said.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self(self.0.whole())
+    }
 }
 
 impl Crystal for Responses {
@@ -49,6 +55,6 @@ impl Crystal for Responses {
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
         let Endpoint { name, model, .. } = &self.0;
         let body = body::of(request, name, model, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(&body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
     }
 }

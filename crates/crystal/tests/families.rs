@@ -8,7 +8,8 @@ use std::time::Duration;
 use cantrip_canon::Hash;
 use cantrip_crystal::conformance::{Heard, consistent, sample_request};
 use cantrip_crystal::{
-    Answer, Cause, Charge, Choice, Crystal, Failure, List, Request, Retry, Sampling, Silence, contract,
+    Access, Answer, AnyCrystal, Cause, Charge, Choice, Compatible, Crystal, Effort, Failure, Format, List, Provider,
+    Request, Retry, Sampling, Silence, Thinking, contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, Utterance};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use crate::family;
 use crate::server;
 
-use family::{COUNTED, End, Family, Piece, Said, stream};
+use family::{COUNTED, End, Family, Piece, Said};
 use server::{Log, Served, serve};
 
 /// Asks once, and holds whatever comes to the promises.
@@ -60,7 +61,11 @@ async fn the_same_answer_is_the_same_utterance_and_the_same_usage_streamed_or_wh
             assert_eq!(calls, [("call_1", "read", &read), ("call_2", "write", &write)], "{family:?}");
             assert_eq!((&*model, finish), ("m-2", Finish::Calls), "{family:?}");
             let usage = answer.usage.unwrap();
-            assert_eq!((usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens), COUNTED, "{family:?}");
+            assert_eq!(
+                (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
+                family.counted(),
+                "{family:?}"
+            );
         }
     }
 }
@@ -112,7 +117,7 @@ async fn what_only_its_provider_can_read_is_given_back_to_it_in_order_and_to_nob
         let given = match family {
             Family::Anthropic => body["messages"][1]["content"].clone(),
             Family::Responses => body["input"].clone(),
-            Family::Chat => body["messages"][2].clone(),
+            Family::Chat | Family::Ollama => body["messages"][2].clone(),
             Family::Gemini => body["contents"][1]["parts"].clone(),
         };
         let (read, write) = (json!({"path": "naïve.txt"}), json!({"path": "b", "text": "日本"}));
@@ -138,6 +143,14 @@ async fn what_only_its_provider_can_read_is_given_back_to_it_in_order_and_to_nob
             }
             Family::Chat => {
                 assert_eq!(given["reasoning_details"], json!([{"type": "reasoning.encrypted", "data": "signed-1"}]));
+            }
+            // It signs nothing.
+            Family::Ollama => {
+                let calls = json!([
+                    {"function": {"name": "read", "arguments": read}},
+                    {"function": {"name": "write", "arguments": write}},
+                ]);
+                assert_eq!(given, json!({"role": "assistant", "content": "I look. ", "tool_calls": calls}));
             }
             Family::Gemini => {
                 let expected = json!([
@@ -174,6 +187,9 @@ async fn how_an_answer_ends_is_told_in_our_words() {
     for family in Family::ALL {
         let cut = ask(family, family.streamed(&said([Piece::Text(&["half a"])], End::Length))).await.unwrap();
         assert_eq!(cut.utterance.finish, Finish::Length, "{family:?}");
+        if !family.refuses() {
+            continue;
+        }
         let refused = ask(family, family.streamed(&said([Piece::Text(&["I cannot."])], End::Refusal))).await;
         let refused = refused.unwrap_err();
         assert!(!Retry::default().retryable(&refused), "{family:?}");
@@ -187,7 +203,7 @@ async fn a_stream_that_is_cut_anywhere_is_broken_and_asked_for_again() {
     for family in Family::ALL {
         let events = family.events(&everything());
         for kept in 0..events.len() - 1 {
-            let failure = ask(family, stream(&events[..kept])).await.unwrap_err();
+            let failure = ask(family, family.stream(&events[..kept])).await.unwrap_err();
             assert!(matches!(failure.cause, Cause::Broken { .. }), "{family:?} after {kept}: {failure}");
             assert!(Retry::default().retryable(&failure), "{family:?} after {kept}");
             ends_in(&failure, codes::STREAM_BROKEN);
@@ -195,7 +211,7 @@ async fn a_stream_that_is_cut_anywhere_is_broken_and_asked_for_again() {
         let mut garbled = events.clone();
         let middle = garbled.len() / 2;
         garbled[middle] = garbled[middle].chars().take(20).collect();
-        let failure = ask(family, stream(&garbled)).await.unwrap_err();
+        let failure = ask(family, family.stream(&garbled)).await.unwrap_err();
         assert!(matches!(failure.cause, Cause::Broken { .. }), "{family:?}: {failure}");
     }
 }
@@ -206,7 +222,7 @@ async fn an_error_in_the_middle_fails_the_attempt_and_says_what_it_was() {
         let mut events = family.events(&everything());
         events.truncate(2);
         events.push(family.trouble());
-        let failure = ask(family, stream(&events)).await.unwrap_err();
+        let failure = ask(family, family.stream(&events)).await.unwrap_err();
         assert!(failure.status().is_some_and(|status| status >= 500), "{family:?}: {failure}");
         assert!(failure.to_string().contains("Overloaded") && Retry::default().retryable(&failure), "{family:?}");
         assert_ne!(failure.charge, Charge::Nothing, "{family:?}");
@@ -282,6 +298,9 @@ async fn arguments_that_are_no_object_reach_the_circle_and_the_next_request_stil
                 Family::Gemini => {
                     assert!(body["contents"][1]["parts"][0]["functionCall"]["args"].is_object(), "{body}");
                 }
+                Family::Ollama => {
+                    assert!(body["messages"][2]["tool_calls"][0]["function"]["arguments"].is_object(), "{body}");
+                }
                 Family::Responses | Family::Chat => assert!(body.to_string().contains("\\\"path\\\": "), "{body}"),
             }
         }
@@ -334,7 +353,7 @@ fn unmarked(mut body: Value) -> Value {
 /// What a provider's cache looks at, in its order, without the bracket that closes it.
 fn prefix(family: Family, body: &Value) -> String {
     let list = match family {
-        Family::Anthropic | Family::Chat => "messages",
+        Family::Anthropic | Family::Chat | Family::Ollama => "messages",
         Family::Responses => "input",
         Family::Gemini => "contents",
     };
@@ -449,6 +468,162 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
     assert_eq!(body_of(Family::Gemini, full_request()).await, gemini);
 }
 
+/// The body that goes out to this model.
+async fn body_to(family: Family, model: &str, request: &Request) -> Value {
+    let (url, log) = serve([family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+    let crystal = match family {
+        Family::Anthropic => AnyCrystal::new(cantrip_crystal::Anthropic::new(model, &url, None).unwrap()),
+        Family::Responses => AnyCrystal::new(cantrip_crystal::Responses::new(model, &url, None).unwrap()),
+        Family::Chat => AnyCrystal::new(Compatible::named(format!("openrouter/{model}"), model, &url, None).unwrap()),
+        Family::Gemini => AnyCrystal::new(cantrip_crystal::Gemini::new(model, &url, None).unwrap()),
+        Family::Ollama => AnyCrystal::new(cantrip_crystal::Ollama::new(model, &url, None).unwrap()),
+    };
+    crystal.ask(request, &Silence).await.unwrap();
+    log.asked().pop().unwrap().body
+}
+
+#[tokio::test]
+async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_them() {
+    let required = full_request();
+    let forced = body_to(Family::Anthropic, "claude-sonnet-4-5", &required).await;
+    assert_eq!((&forced["tool_choice"]["type"], &forced["temperature"]), (&json!("any"), &json!(0.5)));
+    let free = body_to(Family::Anthropic, "claude-sonnet-5-5", &required).await;
+    assert_eq!(
+        (&free["tool_choice"]["type"], free.get("temperature"), free.get("top_p")),
+        (&json!("auto"), None, None)
+    );
+    let local = body_to(Family::Ollama, "m", &required).await;
+    assert_eq!((local.get("tool_choice"), local["tools"].as_array().map(Vec::len)), (None, Some(1)));
+    let none = body_to(Family::Ollama, "m", &Request { choice: Choice::None, ..full_request() }).await;
+    assert_eq!(none.get("tools"), None, "what may not be called is not offered");
+    let routed = body_to(Family::Chat, "anthropic/claude-sonnet-5", &required).await;
+    assert_eq!(routed.get("temperature"), None);
+}
+
+#[tokio::test]
+async fn how_much_to_think_is_said_in_each_models_words_and_to_no_other() {
+    let asked = |thinking| Request { thinking, output_tokens_max: 20_000, ..full_request() };
+    let high = asked(Thinking { effort: Some(Effort::High), tokens: None });
+    let budget = asked(Thinking { effort: None, tokens: Some(3_000) });
+    let by_tokens = body_to(Family::Anthropic, "claude-sonnet-4-5", &budget).await;
+    assert_eq!(by_tokens["thinking"], json!({"type": "enabled", "budget_tokens": 3_000}));
+    // With a budget it takes neither a temperature nor a forced call.
+    assert_eq!((by_tokens.get("temperature"), &by_tokens["tool_choice"]["type"]), (None, &json!("auto")));
+    let by_effort = body_to(Family::Anthropic, "claude-sonnet-4-5", &high).await;
+    assert_eq!(by_effort["thinking"]["budget_tokens"], 10_000, "half of the answer is left to the answer");
+    let adaptive = body_to(Family::Anthropic, "claude-sonnet-5-5", &high).await;
+    assert_eq!((&adaptive["output_config"], adaptive.get("thinking")), (&json!({"effort": "high"}), None));
+    assert_eq!(body_to(Family::Anthropic, "claude-sonnet-5-5", &budget).await.get("output_config"), None);
+    let small = Request { output_tokens_max: 1_000, ..budget.clone() };
+    assert_eq!(body_to(Family::Anthropic, "claude-sonnet-4-5", &small).await.get("thinking"), None, "too few to think");
+    assert_eq!(body_to(Family::Responses, "gpt-5", &high).await["reasoning"], json!({"effort": "high"}));
+    assert_eq!(body_to(Family::Responses, "gpt-4.1", &high).await.get("reasoning"), None);
+    let config = |body: Value| body["generationConfig"]["thinkingConfig"].clone();
+    let levels = config(body_to(Family::Gemini, "gemini-3.8-flash", &high).await);
+    assert_eq!(levels, json!({"includeThoughts": true, "thinkingLevel": "high"}));
+    let tokens = config(body_to(Family::Gemini, "gemini-2.5-flash", &budget).await);
+    assert_eq!(tokens, json!({"includeThoughts": true, "thinkingBudget": 3_000}));
+    assert_eq!(body_to(Family::Chat, "x/y", &high).await["reasoning"], json!({"effort": "high"}));
+    assert_eq!(body_to(Family::Ollama, "m", &high).await["think"], "high");
+}
+
+#[tokio::test]
+async fn a_schema_is_held_by_the_provider_that_can_and_told_in_words_to_the_one_that_cannot() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let format = Some(Arc::new(Format { name: "count".into(), schema: schema.clone() }));
+    let request = Request { format, ..full_request() };
+    let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &request).await;
+    assert_eq!(body["output_config"]["format"], json!({"type": "json_schema", "schema": schema}));
+    let body = body_to(Family::Responses, "gpt-5", &request).await;
+    let told = json!({"type": "json_schema", "name": "count", "schema": schema, "strict": false});
+    assert_eq!(body["text"]["format"], told);
+    let config = body_to(Family::Gemini, "gemini-2.5-flash", &request).await["generationConfig"].clone();
+    assert_eq!((&config["responseMimeType"], &config["responseJsonSchema"]), (&json!("application/json"), &schema));
+    assert_eq!(body_to(Family::Ollama, "m", &request).await["format"], schema);
+    for (family, model) in
+        [(Family::Anthropic, "claude-3-haiku"), (Family::Chat, "x/y"), (Family::Responses, "gpt-3.5-turbo")]
+    {
+        let body = body_to(family, model, &request).await;
+        assert!(body.to_string().contains("It must fit this JSON Schema"), "{family:?}: {body}");
+        assert_eq!((body.get("output_config"), body.get("response_format"), body.get("text")), (None, None, None));
+    }
+}
+
+#[tokio::test]
+async fn ollama_is_told_its_window_so_that_no_list_is_cut_without_a_word() {
+    let body = body_to(Family::Ollama, "qwen3", &full_request()).await;
+    let options = json!({
+        "num_ctx": 40_960, "num_predict": 99, "temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": ["END"],
+    });
+    assert_eq!(body["options"], options);
+    assert_eq!(body["messages"][1], json!({"role": "user", "content": "what is it?", "images": ["AQID"]}));
+    assert_eq!(body_to(Family::Ollama, "unheard-of", &full_request()).await["options"]["num_ctx"], 16_384);
+    // What a spell says of it counts more than the table.
+    let wider = Request { window: Some(65_536), ..full_request() };
+    assert_eq!(body_to(Family::Ollama, "qwen3", &wider).await["options"]["num_ctx"], 65_536);
+}
+
+#[tokio::test]
+async fn an_answer_can_be_asked_for_in_one_piece() {
+    for (provider, family) in [
+        (Provider::Anthropic, Family::Anthropic),
+        (Provider::OpenAi, Family::Responses),
+        (Provider::OpenRouter, Family::Chat),
+        (Provider::Gemini, Family::Gemini),
+        (Provider::Ollama, Family::Ollama),
+    ] {
+        let served = match family {
+            // Asked so, it gives one chunk instead of a list of them.
+            Family::Gemini => {
+                let Served::Whole(status, headers, body) = family.whole(&everything()) else { panic!("whole") };
+                let list: Value = serde_json::from_str(&body).unwrap();
+                Served::Whole(status, headers, list[0].to_string())
+            }
+            Family::Anthropic | Family::Responses | Family::Chat | Family::Ollama => family.whole(&everything()),
+        };
+        let (url, log) = serve([served]).await;
+        // Under an address that ends so, Ollama is asked as OpenAI is.
+        let base = if family == Family::Ollama { url.join("/").unwrap() } else { url };
+        let access = Access { base: Some(base), whole: true, ..Access::default() };
+        let crystal = provider.model("m", &access).unwrap();
+        let answer = crystal.ask(&sample_request(1), &Silence).await.unwrap();
+        assert_eq!(answer.utterance.content.as_deref(), Some("I look. "), "{family:?}");
+        assert_eq!(answer.utterance.calls.len(), 2, "{family:?}");
+        let asked = log.asked().pop().unwrap();
+        match family {
+            Family::Gemini => assert_eq!(asked.path, "/v1/models/m:generateContent"),
+            Family::Anthropic | Family::Responses | Family::Chat | Family::Ollama => {
+                assert_eq!((&asked.body["stream"], asked.body.get("stream_options")), (&json!(false), None));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_shares_a_key_heeds_what_the_provider_asked_of_another() {
+    for family in [Family::Anthropic, Family::Chat] {
+        let busy = Served::Whole(429, "retry-after-ms: 400\r\n", family.error("rate_limit_error", "slow down"));
+        let (url, log) = serve([busy, family.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+        let (one, other, stranger) = (
+            family.crystal(&url, Some("shared")),
+            family.crystal(&url, Some("shared")),
+            family.crystal(&url, Some("another")),
+        );
+        let began = std::time::Instant::now();
+        ends_in(&one.ask(&sample_request(1), &Silence).await.unwrap_err(), codes::RATE_LIMITED);
+        let (first, second) = (sample_request(1), sample_request(2));
+        let waiting = async {
+            other.ask(&first, &Silence).await.unwrap();
+            began.elapsed()
+        };
+        let (waited, asked) = tokio::join!(waiting, stranger.ask(&second, &Silence));
+        asked.unwrap();
+        assert!(waited >= Duration::from_millis(400), "{family:?}: {waited:?}");
+        let keys: Vec<bool> = log.asked().iter().map(|asked| asked.head.contains("another")).collect();
+        assert_eq!(keys, [false, true, false], "{family:?}: who has a key of their own does not wait");
+    }
+}
+
 #[tokio::test]
 async fn a_model_is_asked_only_for_what_it_has() {
     let answer = || serve([Family::Responses.streamed(&said([Piece::Text(&["a"])], End::Stop))]);
@@ -486,7 +661,7 @@ async fn a_key_goes_where_its_provider_looks_for_it_and_is_shown_nowhere() {
 async fn dropping_a_request_closes_its_connection() {
     for family in Family::ALL {
         let events = family.events(&said([Piece::Text(&["half a"]), Piece::Text(&["b"])], End::Stop));
-        let Served::Stream(bytes) = stream(&events[..events.len() - 1]) else { panic!() };
+        let Served::Stream(bytes) = family.stream(&events[..events.len() - 1]) else { panic!() };
         let (url, log) = serve([Served::Stuck(bytes)]).await;
         let (heard, request) = (Heard::default(), sample_request(1));
         let crystal = family.crystal(&url, None);

@@ -16,7 +16,7 @@ fn the_table_is_read_and_has_an_edition_a_day_and_one_default_for_each_provider(
         assert_eq!(table.models().iter().filter(|model| model.provider == provider && model.default).count(), 1);
     }
     // The first row says what everyone is given who is not named.
-    assert_eq!(Profile::of("local/nobody@http://localhost/v1"), Profile::default());
+    assert_eq!(Profile::of("nobody/known"), Profile::default());
 }
 
 #[test]

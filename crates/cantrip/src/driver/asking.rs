@@ -65,6 +65,10 @@ impl Seat {
             program: self.program(&facts),
             output_tokens_max: output_tokens,
             sampling: cantrip.call().samples().clone(),
+            thinking: cantrip.call().thinks(),
+            format: None,
+            // Who stands in has a window of its own.
+            window: cantrip.profile().window.filter(|_| place == 0),
             caller: Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call },
             utterances: self.machine.utterances(),
             items,

@@ -8,11 +8,12 @@ use cantrip_canon::stable_hash;
 use cantrip_loom::{Content, Message, Part};
 use serde_json::{Map, Value, json};
 
+use crate::limits::THINKING_TOKENS_MIN;
 use crate::order::{Block, blocks, text_of};
-use crate::{Choice, Request};
+use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, String> {
+pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -39,6 +40,9 @@ pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, St
         }
     }
     messages.retain(|(_, said)| !said.is_empty());
+    if let Some(format) = request.format.as_ref().filter(|_| !profile.structured) {
+        system.push(json!({"type": "text", "text": format.in_words()}));
+    }
     mark(system.last_mut());
     // The end of this request, and that of the one before: what is between them may be too long to be looked through.
     for (_, said) in messages.iter_mut().rev().filter(|(role, _)| *role == "user").take(2) {
@@ -58,8 +62,25 @@ pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, St
     };
     set("system", (!system.is_empty()).then(|| json!(system)));
     let sampling = &request.sampling;
-    set("temperature", sampling.temperature.map(Value::from));
-    set("top_p", sampling.top_p.map(Value::from));
+    let budget = match profile.thinking_by {
+        ThinkingBy::Budget => request.thinking.budget(request.output_tokens_max),
+        ThinkingBy::Nothing | ThinkingBy::Effort => None,
+    };
+    let budget = budget.filter(|tokens| *tokens >= THINKING_TOKENS_MIN);
+    set("thinking", budget.map(|tokens| json!({"type": "enabled", "budget_tokens": tokens})));
+    // A model that thinks by a budget takes no temperature, and others have none at all.
+    if profile.samples && budget.is_none() {
+        set("temperature", sampling.temperature.map(Value::from));
+        set("top_p", sampling.top_p.map(Value::from));
+    }
+    let mut output = Map::new();
+    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
+        output.insert("effort".to_owned(), effort.as_str().into());
+    }
+    if let Some(format) = request.format.as_ref().filter(|_| profile.structured) {
+        output.insert("format".to_owned(), json!({"type": "json_schema", "schema": format.schema}));
+    }
+    set("output_config", (!output.is_empty()).then_some(Value::Object(output)));
     set("stop_sequences", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
     if !request.definitions.is_empty() {
         let tools = request.definitions.iter().map(|definition| {
@@ -74,7 +95,9 @@ pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, St
         set("tools", Some(tools.into()));
         let choice = match request.choice {
             Choice::Auto => "auto",
-            Choice::Required => "any",
+            // Where it cannot be forced, whoever asked asks again.
+            Choice::Required if profile.forces_calls && budget.is_none() => "any",
+            Choice::Required => "auto",
             Choice::None => "none",
         };
         set("tool_choice", Some(json!({ "type": choice })));

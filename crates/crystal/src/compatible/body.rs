@@ -6,11 +6,14 @@ use cantrip_loom::{Content, GateCall, Message, Part};
 use serde_json::{Map, Value, json};
 
 use crate::assembler::written;
-use crate::{Choice, Request};
+use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, String> {
-    let messages = request.messages.iter().map(|message| wire(message, request, name));
+pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
+    let format = request.format.as_ref();
+    let told =
+        format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
+    let messages = request.messages.iter().map(|message| wire(message, request, name)).chain(told.map(Ok));
     let mut body = json!({
         "model": model,
         "messages": messages.collect::<Result<Vec<_>, _>>()?,
@@ -19,8 +22,21 @@ pub(super) fn of(request: &Request, name: &str, model: &str) -> Result<Value, St
         "max_tokens": request.output_tokens_max,
     });
     let sampling = &request.sampling;
-    set(&mut body, "temperature", sampling.temperature.map(Value::from));
-    set(&mut body, "top_p", sampling.top_p.map(Value::from));
+    if profile.samples {
+        set(&mut body, "temperature", sampling.temperature.map(Value::from));
+        set(&mut body, "top_p", sampling.top_p.map(Value::from));
+    }
+    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
+        // A gateway has one word for what its models call differently.
+        match name.starts_with("openrouter/") {
+            true => set(&mut body, "reasoning", Some(json!({"effort": effort.as_str()}))),
+            false => set(&mut body, "reasoning_effort", Some(effort.as_str().into())),
+        }
+    }
+    if let Some(format) = format.filter(|_| profile.structured) {
+        let held = json!({"name": format.name, "schema": format.schema, "strict": false});
+        set(&mut body, "response_format", Some(json!({"type": "json_schema", "json_schema": held})));
+    }
     set(&mut body, "seed", sampling.seed.map(Value::from));
     set(&mut body, "stop", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
     if !request.definitions.is_empty() {

@@ -6,7 +6,7 @@ use cantrip_loom::{Content, Message, Part};
 use serde_json::{Map, Value, json};
 
 use crate::order::{Block, blocks, text_of};
-use crate::{Choice, Profile, Request};
+use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
 pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Value, String> {
@@ -41,6 +41,9 @@ pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Val
     contents.retain(|(_, said)| !said.is_empty());
     let contents = contents.iter().map(|(role, parts)| json!({"role": role, "parts": parts}));
     let mut body = json!({ "contents": contents.collect::<Vec<_>>() });
+    if let Some(format) = request.format.as_ref().filter(|_| !profile.structured) {
+        system.push(json!({"text": format.in_words()}));
+    }
     if !system.is_empty() {
         body["systemInstruction"] = json!({ "parts": system });
     }
@@ -73,10 +76,33 @@ fn generation(request: &Request, profile: &Profile) -> Value {
         ("topP", sampling.top_p.map(Value::from)),
         ("seed", sampling.seed.map(Value::from)),
         ("stopSequences", (!sampling.stop.is_empty()).then(|| json!(sampling.stop))),
-        ("thinkingConfig", profile.thinks.then(|| json!({"includeThoughts": true}))),
+        ("thinkingConfig", thinking(request, profile)),
     ];
     config.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    if let Some(format) = request.format.as_ref().filter(|_| profile.structured) {
+        config.insert("responseMimeType".to_owned(), "application/json".into());
+        config.insert("responseJsonSchema".to_owned(), format.schema.clone());
+    }
     Value::Object(config)
+}
+
+fn thinking(request: &Request, profile: &Profile) -> Option<Value> {
+    let mut config = Map::new();
+    if profile.thinks {
+        config.insert("includeThoughts".to_owned(), true.into());
+    }
+    match profile.thinking_by {
+        ThinkingBy::Budget => {
+            let budget = request.thinking.budget(request.output_tokens_max);
+            config.extend(budget.map(|tokens| ("thinkingBudget".to_owned(), tokens.into())));
+        }
+        ThinkingBy::Effort => {
+            let level = request.thinking.effort.map(|effort| effort.as_str());
+            config.extend(level.map(|level| ("thinkingLevel".to_owned(), level.into())));
+        }
+        ThinkingBy::Nothing => {}
+    }
+    (!config.is_empty()).then_some(Value::Object(config))
 }
 
 fn part(block: &Block<'_>) -> Value {

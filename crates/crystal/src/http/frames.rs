@@ -13,9 +13,16 @@ pub(super) struct Frames {
     /// Up to where there is no line end.
     seen: usize,
     data: Vec<u8>,
+    /// Each line is an event of its own.
+    bare: bool,
 }
 
 impl Frames {
+    /// For a stream whose every line is an event.
+    pub(super) fn lines() -> Self {
+        Self { bare: true, ..Self::default() }
+    }
+
     /// More bytes came.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         // What was read is let go of, at most once per push.
@@ -43,7 +50,9 @@ impl Frames {
             let line = &self.bytes[self.line..end];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let blank = line.is_empty();
-            if let Some(data) = line.strip_prefix(b"data:") {
+            if self.bare {
+                self.data.extend_from_slice(line);
+            } else if let Some(data) = line.strip_prefix(b"data:") {
                 if !self.data.is_empty() {
                     self.data.push(b'\n');
                 }
@@ -53,7 +62,7 @@ impl Frames {
             if self.data.len() > FRAME_BYTES_MAX {
                 return Some(too_large());
             }
-            if blank && !self.data.is_empty() {
+            if (blank || self.bare) && !self.data.is_empty() {
                 let data = String::from_utf8(std::mem::take(&mut self.data));
                 return Some(data.map_err(|_| Cause::Broken { detail: "the stream is not UTF-8".into() }));
             }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::assembler::written;
 use crate::order::{Block, blocks, text_of};
-use crate::{Profile, Request};
+use crate::{Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
 pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
@@ -30,6 +30,9 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
             }
         }
     }
+    if let Some(format) = request.format.as_ref().filter(|_| !profile.structured) {
+        input.push(json!({"role": "system", "content": format.in_words()}));
+    }
     let mut body = json!({
         "model": model,
         "input": input,
@@ -48,6 +51,13 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
     if profile.samples {
         set("temperature", request.sampling.temperature.map(Value::from));
         set("top_p", request.sampling.top_p.map(Value::from));
+    }
+    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
+        set("reasoning", Some(json!({"effort": effort.as_str()})));
+    }
+    if let Some(format) = request.format.as_ref().filter(|_| profile.structured) {
+        let told = json!({"type": "json_schema", "name": format.name, "schema": format.schema, "strict": false});
+        set("text", Some(json!({ "format": told })));
     }
     if !request.definitions.is_empty() {
         let tools = request.definitions.iter().map(|definition| {

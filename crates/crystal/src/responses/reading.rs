@@ -180,7 +180,7 @@ fn usage(usage: &Value) -> Option<Usage> {
         completion_tokens: output,
         cached_tokens: count(&usage["input_tokens_details"]["cached_tokens"]).unwrap_or(0),
         reasoning_tokens: count(&usage["output_tokens_details"]["reasoning_tokens"]),
-        cache_write_tokens: None,
+        cache_write_tokens: count(&usage["input_tokens_details"]["cache_write_tokens"]),
     })
 }
 

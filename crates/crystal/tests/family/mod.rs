@@ -1,7 +1,7 @@
 //! How each family of providers writes the same answer, in shapes of our own after their documentation.
 
 use cantrip_canon::Secret;
-use cantrip_crystal::{Anthropic, AnyCrystal, Compatible, Gemini, Responses};
+use cantrip_crystal::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Responses};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -40,10 +40,11 @@ pub(crate) enum Family {
     Responses,
     Chat,
     Gemini,
+    Ollama,
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 4] = [Self::Anthropic, Self::Responses, Self::Chat, Self::Gemini];
+    pub(crate) const ALL: [Self; 5] = [Self::Anthropic, Self::Responses, Self::Chat, Self::Gemini, Self::Ollama];
 
     pub(crate) fn crystal(self, url: &Url, key: Option<&str>) -> AnyCrystal {
         let key = key.map(|key| Secret::new(key.to_owned()));
@@ -53,6 +54,7 @@ impl Family {
             Self::Responses => AnyCrystal::new(Responses::new("m", url, key).unwrap()),
             Self::Chat => AnyCrystal::new(Compatible::named("openrouter/m".to_owned(), "m", url, key).unwrap()),
             Self::Gemini => AnyCrystal::new(Gemini::new("m", url, key).unwrap()),
+            Self::Ollama => AnyCrystal::new(Ollama::new("m", url, key).unwrap()),
         }
     }
 
@@ -62,6 +64,7 @@ impl Family {
             Self::Responses => "/v1/responses",
             Self::Chat => "/v1/chat/completions",
             Self::Gemini => "/v1/models/m:streamGenerateContent?alt=sse",
+            Self::Ollama => "/v1/api/chat",
         }
     }
 
@@ -69,7 +72,7 @@ impl Family {
     pub(crate) fn key_header(self, key: &str) -> String {
         match self {
             Self::Anthropic => format!("x-api-key: {key}"),
-            Self::Responses | Self::Chat => format!("authorization: Bearer {key}"),
+            Self::Responses | Self::Chat | Self::Ollama => format!("authorization: Bearer {key}"),
             Self::Gemini => format!("x-goog-api-key: {key}"),
         }
     }
@@ -81,11 +84,33 @@ impl Family {
             Self::Responses => responses(said),
             Self::Chat => chat(said),
             Self::Gemini => gemini(said),
+            Self::Ollama => ollama(said),
         }
     }
 
+    /// 100 tokens in, 60 of them cached where that is told, 20 out.
+    pub(crate) fn counted(self) -> (u64, u64, u64) {
+        match self {
+            Self::Ollama => (COUNTED.0, 0, COUNTED.2),
+            Self::Anthropic | Self::Responses | Self::Chat | Self::Gemini => COUNTED,
+        }
+    }
+
+    /// Whether it has a word for an answer that a model would not give.
+    pub(crate) fn refuses(self) -> bool {
+        self != Self::Ollama
+    }
+
     pub(crate) fn streamed(self, said: &Said) -> Served {
-        stream(&self.events(said))
+        self.stream(&self.events(said))
+    }
+
+    /// A stream of these events.
+    pub(crate) fn stream(self, events: &[String]) -> Served {
+        match self {
+            Self::Ollama => Served::Stream(events.iter().map(|event| format!("{event}\n")).collect::<String>().into()),
+            Self::Anthropic | Self::Responses | Self::Chat | Self::Gemini => stream(events),
+        }
     }
 
     /// The same from a server that does not stream.
@@ -95,6 +120,7 @@ impl Family {
             Self::Responses => responses_whole(said),
             Self::Chat => chat_whole(said),
             Self::Gemini => json!([gemini_chunk(said, &said.pieces, true)]),
+            Self::Ollama => ollama_line(&said.pieces, Some(said.end)),
         };
         Served::Whole(200, "content-type: application/json\r\n", body.to_string())
     }
@@ -108,6 +134,7 @@ impl Family {
             Self::Responses => json!({"type": "error", "code": "server_error", "message": "Overloaded"}),
             Self::Chat => json!({"error": {"code": 502, "message": "Overloaded"}, "choices": []}),
             Self::Gemini => json!({"error": {"code": 503, "message": "Overloaded", "status": "UNAVAILABLE"}}),
+            Self::Ollama => json!({"error": "Overloaded"}),
         }
         .to_string()
     }
@@ -118,12 +145,13 @@ impl Family {
             Self::Anthropic => json!({"type": "error", "error": {"type": word, "message": message}}),
             Self::Responses | Self::Chat => json!({"error": {"code": word, "type": word, "message": message}}),
             Self::Gemini => json!([{"error": {"code": 400, "message": message, "status": word}}]),
+            Self::Ollama => json!({ "error": message }),
         }
         .to_string()
     }
 }
 
-pub(crate) fn stream(events: &[String]) -> Served {
+fn stream(events: &[String]) -> Served {
     let mut text = String::from(": a comment\n\n");
     for event in events {
         // Some name their events too; what counts is in the data.
@@ -381,4 +409,49 @@ fn gemini(said: &Said) -> Vec<String> {
         before.iter().map(|piece| gemini_chunk(said, std::slice::from_ref(piece), false)).collect();
     chunks.push(gemini_chunk(said, std::slice::from_ref(last), true));
     chunks.iter().map(Value::to_string).collect()
+}
+
+/// One line: what these pieces say, and how it ended if it did.
+fn ollama_line(pieces: &[Piece], end: Option<End>) -> Value {
+    let mut message = json!({"role": "assistant", "content": ""});
+    let mut calls = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Thought(text, _) => message["thinking"] = (*text).into(),
+            Piece::Text(chunks) => message["content"] = chunks.concat().into(),
+            Piece::Call(id, name, arguments) => {
+                // What is no JSON it cannot write.
+                let arguments = if arguments.is_empty() { json!({}) } else { parsed(arguments) };
+                calls.push(json!({"id": id, "function": {"name": name, "arguments": arguments}}));
+            }
+        }
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    let mut line = json!({"model": "m-2", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": false});
+    if let Some(end) = end {
+        let (prompt, _, output) = COUNTED;
+        line["done"] = true.into();
+        line["done_reason"] = if end == End::Length { "length" } else { "stop" }.into();
+        line["prompt_eval_count"] = prompt.into();
+        line["eval_count"] = output.into();
+    }
+    line
+}
+
+fn ollama(said: &Said) -> Vec<String> {
+    let mut lines = Vec::new();
+    for piece in &said.pieces {
+        match piece {
+            Piece::Text(chunks) => lines.extend(chunks.iter().map(|chunk| {
+                let mut line = ollama_line(&[], None);
+                line["message"]["content"] = (*chunk).into();
+                line
+            })),
+            Piece::Thought(..) | Piece::Call(..) => lines.push(ollama_line(std::slice::from_ref(piece), None)),
+        }
+    }
+    lines.push(ollama_line(&[], Some(said.end)));
+    lines.iter().map(Value::to_string).collect()
 }

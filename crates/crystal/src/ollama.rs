@@ -1,0 +1,60 @@
+//! Ollama's own chat.
+//!
+//! It also speaks as OpenAI does, but not about its window: a list that is longer than the few thousand tokens it starts
+//! with is cut there without a word. Here it is told how many it shall read.
+
+mod body;
+mod reading;
+
+use cantrip_canon::Secret;
+use url::Url;
+
+use crate::assembler::Assembler;
+use crate::http::{Endpoint, EndpointFault, below};
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+
+use reading::Reading;
+
+/// A model that Ollama serves.
+#[derive(Debug, Clone)]
+pub struct Ollama(Endpoint);
+
+impl Ollama {
+    /// `model` at `base`, which is the part of the address before `/api/chat`.
+    pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let endpoint = Endpoint::new(format!("ollama/{model}"), model, below(base, &["api", "chat"])?)?;
+        Ok(Self(endpoint.keyed("authorization", "Bearer ", key)?))
+    }
+
+    /// The same, of which these profiles know better than the table that comes with the program.
+    #[must_use]
+    pub fn described_by(self, profiles: &Profiles) -> Self {
+        Self(self.0.described_by(profiles))
+    }
+
+    /// The same, with each answer in one piece. Nothing is seen before it is all said.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self(self.0.whole())
+    }
+}
+
+impl Crystal for Ollama {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn profile(&self) -> Profile {
+        self.0.profile
+    }
+
+    fn price(&self) -> Price {
+        self.0.price
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let Endpoint { name, model, profile, .. } = &self.0;
+        let body = body::of(request, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), model)).await
+    }
+}

@@ -1,0 +1,122 @@
+//! What is sent.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cantrip_loom::{Content, Message, Part};
+use serde_json::{Map, Value, json};
+
+use crate::limits::OLLAMA_WINDOW_DEFAULT;
+use crate::{Choice, Profile, Request, ThinkingBy};
+
+/// The body of a request, or why this list cannot be sent.
+pub(super) fn of(request: &Request, model: &str, profile: &Profile) -> Result<Value, String> {
+    let messages = request.messages.iter().map(|message| wire(message, request));
+    let mut body = json!({
+        "model": model,
+        "messages": messages.collect::<Result<Vec<_>, _>>()?,
+        "stream": true,
+        "options": options(request, profile),
+    });
+    // It has no way to be made to call something: whoever asked asks again.
+    if !request.definitions.is_empty() && request.choice != Choice::None {
+        let tools = request.definitions.iter().map(|definition| {
+            json!({"type": "function", "function": {
+                "name": definition.name,
+                "description": definition.description,
+                "parameters": definition.parameters,
+            }})
+        });
+        body["tools"] = tools.collect();
+    }
+    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
+        body["think"] = effort.as_str().into();
+    }
+    if let Some(format) = &request.format {
+        body["format"] = format.schema.clone();
+    }
+    Ok(body)
+}
+
+fn options(request: &Request, profile: &Profile) -> Value {
+    let sampling = &request.sampling;
+    let mut options = Map::new();
+    let window = request.window.or(profile.window).unwrap_or(OLLAMA_WINDOW_DEFAULT);
+    options.insert("num_ctx".to_owned(), window.into());
+    options.insert("num_predict".to_owned(), request.output_tokens_max.into());
+    let said = [
+        ("temperature", sampling.temperature.map(Value::from)),
+        ("top_p", sampling.top_p.map(Value::from)),
+        ("seed", sampling.seed.map(Value::from)),
+        ("stop", (!sampling.stop.is_empty()).then(|| json!(sampling.stop))),
+    ];
+    options.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    Value::Object(options)
+}
+
+fn wire(message: &Message, request: &Request) -> Result<Value, String> {
+    Ok(match message {
+        Message::System { content } => json!({"role": "system", "content": content.text()}),
+        Message::User { content } => {
+            let mut message = json!({"role": "user", "content": words(content)});
+            let images = images(content, request)?;
+            if !images.is_empty() {
+                message["images"] = images.into();
+            }
+            message
+        }
+        // Its results go by the name of the function, in the order of the calls.
+        Message::Tool { gate, content, .. } => {
+            json!({"role": "tool", "tool_name": gate, "content": content.text()})
+        }
+        Message::Assistant { content, calls, .. } => {
+            let text = content.as_ref().map(Content::text).unwrap_or_default();
+            let mut message = json!({"role": "assistant", "content": text});
+            if !calls.is_empty() {
+                let calls = calls.iter().map(|call| {
+                    let arguments = match &call.args {
+                        args @ Value::Object(_) => args.clone(),
+                        // It must be an object. That this was none, the result says.
+                        other @ (Value::Null
+                        | Value::Bool(_)
+                        | Value::Number(_)
+                        | Value::String(_)
+                        | Value::Array(_)) => Map::from_iter([("unreadable".to_owned(), other.clone())]).into(),
+                    };
+                    json!({"function": {"name": call.gate, "arguments": arguments}})
+                });
+                message["tool_calls"] = calls.collect();
+            }
+            message
+        }
+    })
+}
+
+/// What is text in it; images stand beside it.
+fn words(content: &Content) -> String {
+    match content {
+        Content::Text(text) => text.clone(),
+        Content::Parts(parts) => {
+            let texts = parts.iter().filter_map(|part| match part {
+                Part::Text { text } => Some(text.as_str()),
+                Part::Image { .. } => None,
+            });
+            texts.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+fn images(content: &Content, request: &Request) -> Result<Vec<Value>, String> {
+    let parts = match content {
+        Content::Text(_) => return Ok(Vec::new()),
+        Content::Parts(parts) => parts,
+    };
+    let images = parts.iter().filter_map(|part| match part {
+        Part::Text { .. } => None,
+        Part::Image { image, .. } => Some(image),
+    });
+    let encoded = images.map(|image| {
+        let bytes = request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
+        Ok(STANDARD.encode(bytes).into())
+    });
+    encoded.collect()
+}

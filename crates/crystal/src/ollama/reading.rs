@@ -1,0 +1,104 @@
+//! What came back, line by line.
+
+use std::time::Duration;
+
+use cantrip_loom::{Finish, Usage};
+use serde_json::Value;
+
+use crate::assembler::{Assembler, Ending};
+use crate::http::{Reads, Step, message, parsed};
+use crate::{Answer, Cause, Charge, Failure};
+
+/// Reads the lines of one answer; the last one says that it is.
+pub(super) struct Reading<'a> {
+    said: Assembler<'a>,
+    model: String,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(said: Assembler<'a>, model: &str) -> Self {
+        Self { said, model: model.to_owned(), finish: None, usage: None }
+    }
+
+    fn line(&mut self, line: &Value) -> Result<Step, Cause> {
+        if let Some(error) = line.get("error").filter(|error| !error.is_null()) {
+            // Whatever failed behind it has no status there.
+            return Err(Cause::Status { status: 500, detail: message(error).into(), retry_after: None });
+        }
+        if let Some(model) = line["model"].as_str().filter(|model| !model.is_empty()) {
+            model.clone_into(&mut self.model);
+        }
+        let said = &line["message"];
+        self.said.thinking(said["thinking"].as_str().unwrap_or_default())?;
+        self.said.text(said["content"].as_str().unwrap_or_default())?;
+        for call in said["tool_calls"].as_array().into_iter().flatten() {
+            self.call(call)?;
+        }
+        if line["done"] != true {
+            return Ok(Step::More);
+        }
+        self.usage = usage(line).or(self.usage);
+        self.finish = Some(match line["done_reason"].as_str() {
+            _ if self.said.calls() > 0 => Finish::Calls,
+            Some("stop") | None => Finish::Stop,
+            Some("length") => Finish::Length,
+            Some(other) => Finish::Other(other.chars().take(64).collect()),
+        });
+        Ok(Step::End)
+    }
+
+    /// A call comes whole, and often without an id.
+    fn call(&mut self, call: &Value) -> Result<(), Cause> {
+        let key = self.said.calls() as u64;
+        let function = &call["function"];
+        self.said.call(key, call["id"].as_str().filter(|id| !id.is_empty()), function["name"].as_str())?;
+        match &function["arguments"] {
+            Value::Null => {}
+            Value::String(text) => self.said.arguments_so_far(key, text)?,
+            whole @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                self.said.arguments_so_far(key, &whole.to_string())?;
+            }
+        }
+        self.said.call_end(key)
+    }
+}
+
+impl Reads for Reading<'_> {
+    const LINES: bool = true;
+
+    fn frame(&mut self, data: &str) -> Result<Step, Cause> {
+        self.line(&parsed(data)?)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), Cause> {
+        self.line(body).map(|_| ())
+    }
+
+    fn finish(self) -> Result<Answer, Failure> {
+        let Some(finish) = self.finish.clone() else {
+            return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
+        };
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts: None })
+    }
+
+    fn fail(self, cause: Cause) -> Failure {
+        self.said.fail(cause, self.usage.map_or(Charge::Unknown, Charge::Reported))
+    }
+
+    fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
+        let detail = message(body.get("error").unwrap_or(body));
+        Cause::Status { status, detail: detail.into(), retry_after }
+    }
+}
+
+fn usage(line: &Value) -> Option<Usage> {
+    let count = |key: &str| line[key].as_u64();
+    // What its own cache gave it does not count.
+    let (prompt, completion) = (count("prompt_eval_count"), count("eval_count"));
+    if prompt.is_none() && completion.is_none() {
+        return None;
+    }
+    Some(Usage { prompt_tokens: prompt.unwrap_or(0), completion_tokens: completion.unwrap_or(0), ..Usage::default() })
+}
