@@ -132,6 +132,15 @@ fn what_is_not_built_yet_is_refused_in_plain_words() {
 }
 
 #[test]
+fn a_crystal_to_fall_back_on_and_an_effort_are_read_or_told_with_their_lines() {
+    let fallback = issues("[crystal]\nmodel = 'anthropic/claude'\nfallback = ['openia/gpt']\n");
+    assert!(fallback[0].starts_with("crystal.fallback: line 3: ") && fallback[0].contains("openai"), "{fallback:?}");
+    let effort = issues("crystal = 'anthropic/claude'\n[call]\neffort = 'hihg'\nthinking_tokens = 0\n");
+    assert!(effort[0].starts_with("call.effort: line 3: ") && effort[0].contains("high"), "{effort:?}");
+    assert!(effort[1].starts_with("call.thinking_tokens: line 4: "), "{effort:?}");
+}
+
+#[test]
 fn a_crystal_is_named_as_everywhere() {
     assert!(issues("name = 'a'\n")[0].contains("a spell needs one"));
     assert!(issues("crystal = 'anthropc/claude'\n")[0].contains("anthropic"));

@@ -308,3 +308,37 @@ fn what_goes_wrong_on_the_way_is_told_with_the_right_code_and_without_the_key() 
         assert_eq!(bad["error"]["retry"], "stop", "{bad}");
     }
 }
+
+#[test]
+fn a_spell_falls_back_on_another_provider_in_the_same_turn() {
+    let folder = Folder::new();
+    let down = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}).to_string();
+    let first = Provider::serving(vec![(529, vec![down])]);
+    let item = json!({"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "done", "arguments": "{\"answer\": \"stood in\"}"});
+    let usage = json!({"input_tokens": 10, "output_tokens": 5});
+    let second = Provider::serving(vec![(
+        200,
+        vec![
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}).to_string(),
+            json!({"type": "response.completed", "response": {"model": "gpt-5-2025-08-07", "status": "completed", "usage": usage}})
+                .to_string(),
+        ],
+    )]);
+    let spell =
+        "[crystal]\nmodel = \"anthropic/claude-sonnet-4-5\"\nfallback = [\"openai/gpt-5\"]\n[retry]\nmax_retries = 0\n";
+    folder.write("two.toml", spell);
+    let mut command = folder.command(&["cast", "two.toml", "hello", "--quiet"]);
+    command.env("ANTHROPIC_BASE_URL", &first.address).env("ANTHROPIC_API_KEY", KEY);
+    command
+        .env("OPENAI_BASE_URL", format!("{}/v1", second.address))
+        .env("OPENAI_API_KEY", "sk-another-0123456789abcdef");
+    let output = command.stdin(Stdio::null()).output().expect("the binary runs");
+    assert_eq!(stdout(&output), "stood in\n", "{output:?}");
+    assert!(!second.asked()[0].contains(KEY), "a key goes to its own provider alone");
+    let turns = folder.seen(&["thread"])["turns"].clone();
+    assert_eq!(turns.as_array().map(Vec::len), Some(1), "{turns}");
+    assert_eq!(turns[0]["metadata"]["model"], "gpt-5-2025-08-07");
+    assert_eq!(turns[0]["metadata"]["attempts"], 2);
+    // 10 tokens at 1.25 dollars a million and 5 at 10: 12.5 and 50 micros, rounded up once.
+    assert_eq!(turns[0]["metadata"]["cost"], json!({"micros": 63, "currency": "USD"}));
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cantrip_circle::shell::SHELL;
 use cantrip_circle::{MediumKind, Wards};
 use cantrip_crystal::tree::Shape;
-use cantrip_crystal::{Choice, ModelName, ProfileRow, Retry, Sampling};
+use cantrip_crystal::{Choice, Effort, ModelName, ProfileRow, Retry, Sampling};
 use cantrip_loom::Strategy;
 use serde_json::{Value, json};
 use url::Url;
@@ -248,6 +248,8 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
             "seed",
             "stop",
             "max_tokens",
+            "effort",
+            "thinking_tokens",
             "tool_choice",
             "require_done_tool",
         ],
@@ -267,6 +269,25 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
             Ok(tokens) if tokens > 0 => call = call.max_tokens(tokens),
             Ok(_) | Err(_) => {
                 issues.note(line_of(table, "max_tokens"), table.key("max_tokens"), "no answer has so many tokens");
+            }
+        }
+    }
+    match table.text("effort", "\"medium\"", issues) {
+        None => {}
+        Some("low") => call = call.effort(Effort::Low),
+        Some("medium") => call = call.effort(Effort::Medium),
+        Some("high") => call = call.effort(Effort::High),
+        Some(other) => {
+            let rule = format!("no effort is called so{}", suggestion(other, &["low", "medium", "high"]));
+            issues.note(line_of(table, "effort"), table.key("effort"), rule);
+        }
+    }
+    if let Some(tokens) = table.whole("thinking_tokens", "4096", issues) {
+        match u32::try_from(tokens) {
+            Ok(tokens) if tokens > 0 => call = call.thinking_tokens(tokens),
+            Ok(_) | Err(_) => {
+                let (line, key) = (line_of(table, "thinking_tokens"), table.key("thinking_tokens"));
+                issues.note(line, key, "nobody thinks so many tokens");
             }
         }
     }

@@ -267,8 +267,9 @@ fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
         }
     }
     let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.usage;
-    if !costs.turns.is_empty() {
-        let spent = cost(&Spent::of(costs.cost, costs.uncosted));
+    let spent = cost(&Spent::of(costs.cost, costs.uncosted));
+    // A script that counts nothing took nothing worth a line.
+    if costs.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
         let failed = match costs.failed_attempts {
             0 => String::new(),
             1 => " · one request came to nothing".to_owned(),
