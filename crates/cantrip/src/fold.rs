@@ -12,7 +12,7 @@ mod summary;
 mod text;
 
 use cantrip_canon::{EntityId, FoldId, TurnId};
-use cantrip_loom::{Body, CallId, Error, Fold, Held, Strategy};
+use cantrip_loom::{Body, CallId, Error, Fold, FoldSum, Held, Strategy};
 
 use crate::limits::{FOLD_HEAD_ROOM_TOKENS, SHRUNK_GROUPS_MAX};
 use crate::list::View;
@@ -165,6 +165,8 @@ pub struct Made {
     pub attempt: Option<CallId>,
     /// What was asked for failed, and a window stands in for it.
     pub degraded: bool,
+    /// What the thread has come to with it.
+    pub sum: FoldSum,
 }
 
 impl Made {
@@ -175,6 +177,7 @@ impl Made {
             strategy,
             estimate_before: view.estimate(),
             estimate_after: view.estimate_folded(strategy, plan.to, &text),
+            sum: view.sum_folded(strategy, plan.to),
             text,
             attempt: None,
             degraded: false,
@@ -213,6 +216,7 @@ impl Made {
             estimate_after: self.estimate_after,
             attempt: self.attempt,
             degraded: self.degraded,
+            sum: Some(self.sum.clone()),
         })
     }
 

@@ -86,10 +86,8 @@ impl Runtime {
 
     async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Episode, Unable> {
         let Forking { intent, fresh, cancel } = forking;
-        let thread = self.loom().thread(at).await?;
-        let Some(turn) = thread.turns.last() else {
-            return Err(Refusal::from(codes::not_found("turn", at.to_string())).into());
-        };
+        let turn = self.loom().turn(at).await?;
+        let original = self.loom().entity(turn.entity_id).await?;
         let mut bodies = Vec::new();
         let (intent, about) = match intent {
             Some(intent) if intent.is_blank() => return Err(blank().into()),
@@ -98,23 +96,30 @@ impl Runtime {
             None => (self.loom().cast(turn.cast_id).await?.intent, Intent::Of(turn.cast_id)),
         };
         let mut environment = restored(cantrip.circle().medium(), turn.sequence, fresh)?;
-        if let Some(gate) = unrestorable(cantrip.circle(), render::own_turns(&thread)) {
-            if !fresh {
-                return Err(Refusal::from(codes::not_restorable(gate, turn.sequence)).into());
+        let keeps = cantrip.circle().gates().any(|gate| gate.promises().keeps);
+        let medium = cantrip.medium(cantrip.circle().medium()).filter(|_| environment == Environment::Replay);
+        let past = if keeps || medium.is_some() {
+            // What its programs made, and what a gate kept, is told by all of its turns.
+            let thread = self.loom().thread(at).await?;
+            let own = render::own_turns(&thread);
+            if let Some(gate) = unrestorable(cantrip.circle(), own) {
+                if !fresh {
+                    return Err(Refusal::from(codes::not_restorable(gate, turn.sequence)).into());
+                }
+                environment = Environment::Fresh;
+            } else if let Some(medium) = medium
+                && self.base(&*medium, own).await.is_some()
+            {
+                environment = Environment::Snapshot;
             }
-            environment = Environment::Fresh;
-        }
-        if environment == Environment::Replay
-            && let Some(medium) = cantrip.medium(cantrip.circle().medium())
-            && self.base(&*medium, render::own_turns(&thread)).await.is_some()
-        {
-            environment = Environment::Snapshot;
-        }
-        let (seed, context) = self.individual(&thread.entity).await?;
+            self.past_of(cantrip, &original, &thread, cantrip.measure().window).await?
+        } else {
+            self.past_at(cantrip, &original, Some(at), cantrip.measure().window).await?
+        };
+        let (seed, context) = self.individual(&original).await?;
         let now = self.now().wall;
         let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
-        let past = self.past_of(cantrip, &thread.entity, &thread, cantrip.measure().window).await?;
         // What the original had touched up to here, it has touched too.
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;

@@ -7,6 +7,8 @@ cantrip_canon::limits! {
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
     /// Intents that a fold repeats, the newest ones; of the rest it tells the number.
     FOLD_INTENTS_MAX: usize = 20, "intents";
+    /// What names the turns of a fold, and stands before what it tells of them.
+    FOLD_MARK_BYTES_MAX: usize = 48, "bytes";
     /// What a fold repeats of a result that it shortens.
     RESULT_STARTS_BYTES_MAX: usize = 80, "bytes";
     /// Groups whose results are shortened and that still show; from so many on they are folded out of the list.

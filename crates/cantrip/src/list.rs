@@ -26,6 +26,7 @@ mod frame;
 mod group;
 mod measure;
 mod pairing;
+mod since;
 mod tally;
 
 use std::collections::HashMap;
@@ -39,11 +40,13 @@ use cantrip_loom::{
     Utterance,
 };
 
+pub use cantrip_loom::Deed;
 pub use folded::{Folded, Unshown};
 pub use frame::Frame;
-pub use group::{CloseFault, Deed};
+pub use group::CloseFault;
 pub use measure::Measure;
 pub use pairing::{Pairing, Unpaired};
+pub use since::Since;
 
 use group::Parts;
 use tally::Tally;
@@ -214,21 +217,26 @@ impl View {
         let mut after: HashMap<TurnId, Vec<&FoldView>> = HashMap::new();
         folds.iter().for_each(|fold| after.entry(fold.fold.after).or_default().push(fold));
         for turn in turns {
-            if view.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
-                let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
-                view.begin(Beginning {
-                    cast: turn.cast_id,
-                    intent: &cast.cast.intent,
-                    content: &cast.intent,
-                    environment: turn.forked_from.map(|fork| fork.environment),
-                });
-            }
-            view.close(turn)?;
+            view.tell(turn, casts)?;
             for fold in after.remove(&turn.id).unwrap_or_default() {
                 view.fold(fold.fold.strategy, fold.fold.to, &fold.text);
             }
         }
         Ok(view)
+    }
+
+    /// Takes in a turn of a thread, and first the cast that it begins.
+    fn tell(&mut self, turn: &Turn, casts: &HashMap<CastId, &CastView>) -> Result<(), CloseFault> {
+        if self.current.as_ref().is_none_or(|current| current.cast != turn.cast_id) {
+            let cast = casts.get(&turn.cast_id).ok_or(CloseFault::CastUnknown { cast: turn.cast_id })?;
+            self.begin(Beginning {
+                cast: turn.cast_id,
+                intent: &cast.cast.intent,
+                content: &cast.intent,
+                environment: turn.forked_from.map(|fork| fork.environment),
+            });
+        }
+        self.close(turn)
     }
 
     /// A view that shares all messages so far and grows apart from here: for a fork.

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
+use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Cast, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq, Thread,
+    Cast, CastView, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq, Thread,
+    Turn, render,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
@@ -19,7 +21,7 @@ use crate::entity::{Entity, frame, nothing_yet};
 use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
 use crate::journal::{logs, named};
 use crate::limits::LEASE_MS;
-use crate::list::View;
+use crate::list::{Since, View};
 use crate::machine::{Past, images_of, reply_of};
 use crate::recipe::Cantrip;
 use crate::touched;
@@ -214,8 +216,70 @@ impl Runtime {
             let touched = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
             return Ok(Past { touched, ..nothing_yet(cantrip, window) });
         };
+        if let Some(past) = self.past_since(cantrip, made, at, window).await? {
+            return Ok(past);
+        }
         let thread = self.loom().thread(at).await?;
         self.past_of(cantrip, made, &thread, window).await
+    }
+
+    /// The same from the last fold on, where that says what it took away: those turns are not read. None where it does
+    /// not, or where more is left than fits a page.
+    async fn past_since(
+        &self,
+        cantrip: &Cantrip,
+        made: &EntityView,
+        at: TurnId,
+        window: Option<u64>,
+    ) -> Result<Option<Past>, Unable> {
+        let Some(fold) = self.loom().last_fold(at).await? else { return Ok(None) };
+        let Some((gone, sum)) = Since::gone(&fold) else { return Ok(None) };
+        let sequence = self.loom().turn(at).await?.sequence;
+        let most = usize::try_from(sequence.saturating_sub(gone)).unwrap_or(usize::MAX);
+        if most == 0 || most > PAGE_ITEMS_MAX {
+            return Ok(None);
+        }
+        let end = self.loom().thread_end(at, most).await?;
+        let turns = render::own_turns(&end);
+        let whole = turns.first().is_some_and(|first| first.sequence == gone + 1);
+        let Some(casts) = self.casts_to(turns).await?.filter(|_| whole) else { return Ok(None) };
+        let since = Since { fold: &fold, turns, casts: &casts };
+        let Some(view) = View::since(frame(cantrip, window), since).map_err(|_| untold(made))? else {
+            return Ok(None);
+        };
+        let given = made.entity.labels.iter().chain(&sum.labels);
+        let labels: Labels = given.filter_map(|label| label.parse().ok()).collect();
+        let touched = labels.with(&self.touched(cantrip.circle(), &end).await?);
+        let images = casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
+        Ok(Some(Past { view, parent: Some(at), own: Some(at), sequence, touched, images }))
+    }
+
+    /// The casts that have a turn on the own path to the last of these turns, oldest first. None where their records do not
+    /// tell which have one.
+    async fn casts_to(&self, turns: &[Turn]) -> Result<Option<Vec<CastView>>, Unable> {
+        let Some(leaf) = turns.last() else { return Ok(None) };
+        let mut found: Vec<CastView> = Vec::new();
+        let (mut entity, mut until) = (leaf.entity_id, leaf.cast_id);
+        loop {
+            let mut casts = self.loom().casts(entity).await?;
+            let Some(last) = casts.iter().position(|cast| cast.cast.cast_id == until) else { return Ok(None) };
+            casts.truncate(last + 1);
+            if casts[..last].iter().any(|cast| cast.outcome.is_none()) {
+                return Ok(None);
+            }
+            // One that ended before its first turn is on no path.
+            let has_turns = |cast: &CastView| cast.outcome.as_ref().is_some_and(|outcome| outcome.turns > 0);
+            casts.retain(|cast| cast.cast.cast_id == until || has_turns(cast));
+            casts.append(&mut found);
+            found = casts;
+            match self.loom().entity(entity).await?.entity.origin {
+                Origin::Fork(fork) => {
+                    let turn = self.loom().turn(fork.turn).await?;
+                    (entity, until) = (turn.entity_id, turn.cast_id);
+                }
+                Origin::Root | Origin::Child { .. } => return Ok(Some(found)),
+            }
+        }
     }
 
     /// Where an entity stands at the end of this thread of its own.
@@ -228,11 +292,7 @@ impl Runtime {
     ) -> Result<Past, Unable> {
         let at = thread.leaf;
         let labels: Labels = made.entity.labels.iter().filter_map(|label| label.parse().ok()).collect();
-        let view = View::of(frame(cantrip, window), thread).map_err(|_| Error::Incoherent {
-            run: made.run_id,
-            kind: "turn".to_owned(),
-            fault: "its path cannot be told as a list",
-        })?;
+        let view = View::of(frame(cantrip, window), thread).map_err(|_| untold(made))?;
         let touched = labels.with(&self.touched(cantrip.circle(), thread).await?);
         let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
         let images = thread.casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
@@ -279,6 +339,11 @@ fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
     let fault =
         format!("{} was cast from {}, not from {}", made.entity.entity_id, made.entity.cantrip_id, cantrip.id());
     Err(codes::contract_invalid(fault).into())
+}
+
+fn untold(made: &EntityView) -> Error {
+    let fault = "its path cannot be told as a list";
+    Error::Incoherent { run: made.run_id, kind: "turn".to_owned(), fault }
 }
 
 fn branched(made: &EntityView) -> Option<TurnId> {

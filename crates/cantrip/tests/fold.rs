@@ -23,7 +23,7 @@ fn fold_if_due(woven: &mut Woven, folding: Folding, output_cap: u64) -> Option<M
         By::Summary => Made::summary(&woven.live, plan, Means::default(), "notes"),
         By::Window | By::Selective => folding.make(&woven.live, plan, Means::default(), output_cap),
     };
-    woven.folded_by(made.strategy, made.plan.to, &made.text);
+    woven.fold(&made);
     assert_eq!(woven.live.estimate(), made.estimate_after, "what was foreseen is what is there");
     Some(made)
 }
@@ -207,7 +207,7 @@ fn short_results_are_not_made_longer_by_being_shortened() {
     let plan = Folding::after_turns(3).plan(&woven.live, Trigger::Turns).expect("due");
     let made = Made::selective(&woven.live, plan, Means::default());
     assert_eq!(made.estimate_after, made.estimate_before);
-    woven.folded_by(By::Selective, made.plan.to, &made.text);
+    woven.fold(&made);
     assert!(woven.list().ends_with("tool c2: text 2\nassistant:  read#c3{\"n\":3}\ntool c3: text 3"));
     assert_eq!((woven.live.shrunk(), woven.live.unfolded()), (2, 1));
 }

@@ -20,7 +20,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use futures_util::TryStreamExt;
 use serde_json::json;
-use support::{Count, call, counting, done, house_of, memory, script, stores};
+use support::{Count, Dying, call, counting, done, house_of, memory, script, stores};
 
 fn family(crystal: impl Crystal + 'static) -> recipe::Builder {
     Cantrip::builder()
@@ -119,6 +119,31 @@ async fn for_every_turn_of_a_long_thread_the_fork_begins_where_that_turn_left_of
         let last = turns.last().unwrap().id;
         assert_code(runtime.replay(&cantrip, last).await.reply(), codes::VERIFIED);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_or_a_send_behind_a_fold_reads_only_what_shows() {
+    let store = Dying::after(AnyLoom::new(Memory::new()), u64::MAX);
+    let runtime = house_of(AnyLoom::new(store.clone()), 1);
+    let turns = (1..18).map(|n| call("echo", json!({ "text": n }))).chain([done("first"), done("second")]);
+    let cantrip = family(script(turns)).folding(Folding::after_turns(4)).build().unwrap();
+    let entity = runtime.summon(&cantrip, None).await.unwrap();
+    let first = entity.send("count").await;
+    assert_eq!(first.answer(), Some(&json!("first")), "{:?}", first.reply());
+    let leaf = first.outcome.unwrap().leaf.unwrap();
+    let whole = ["thread", "path", "turns", "folds"];
+    store.asked();
+    let other = cantrip.with_crystal(script([done("forked")])).unwrap();
+    let fork = runtime.fork(&other, leaf, Forking::on("another way")).await;
+    assert_eq!(fork.answer(), Some(&json!("forked")), "{:?}", fork.reply());
+    let asked = store.asked();
+    assert!(asked.contains(&"thread_end") && !asked.iter().any(|view| whole.contains(view)), "{asked:?}");
+    drop(entity);
+    // Another process that takes the entity up.
+    let entity = runtime.entity(&cantrip, first.entity.unwrap()).await.unwrap();
+    assert_eq!(entity.send("go on").await.answer(), Some(&json!("second")));
+    let asked = store.asked();
+    assert!(!asked.iter().any(|view| whole.contains(view)), "{asked:?}");
 }
 
 #[tokio::test]

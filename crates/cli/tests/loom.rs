@@ -180,6 +180,19 @@ fn a_thread_is_told_from_its_root_to_the_turn_that_names_it() {
 }
 
 #[test]
+fn the_last_turns_of_a_thread_are_shown_alone() {
+    let folder = Folder::with_a_cast();
+    let whole = folder.seen(&["thread"]);
+    let last = folder.seen(&["thread", "--last", "1"]);
+    assert_eq!((last["turns"].as_array().map(Vec::len), &last["turns"][0]), (Some(1), &whole["turns"][1]));
+    assert_eq!((&last["leaf"], &last["casts"]), (&whole["leaf"], &whole["casts"]));
+    assert_eq!(folder.seen(&["thread", "--last", "9"]), whole);
+    let told = folder.run(&["loom", "thread", "--last", "1", "--store", "jsonl:kept"]);
+    assert!(String::from_utf8_lossy(&told.stdout).contains("those before turn 2 are not shown"), "{told:?}");
+    assert_eq!(folder.run(&["loom", "thread", "--last", "0", "--store", "jsonl:kept"]).status.code(), Some(2));
+}
+
+#[test]
 fn what_was_said_cannot_steer_the_terminal() {
     let folder = Folder::empty();
     folder.envelope(&["new", "hello"], codes::CREATED.any());

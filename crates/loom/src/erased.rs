@@ -139,6 +139,7 @@ erased! {
         fn children(turn: TurnId) -> Vec<TurnId>;
         fn rewards(turn: TurnId) -> Vec<RewardView>;
         fn folds(turn: TurnId) -> Vec<FoldView>;
+        fn last_fold(turn: TurnId) -> Option<FoldView>;
         fn runs(page: Page) -> Listed<RunView>;
         fn runs_in(state: RunState, page: Page) -> Listed<RunView>;
         fn latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Actor, BodyRef, CallId, CantripId, Change, Child, Closing, Content, Ending, Error, Fault, Fork, Held, Output,
-    ReplyMark, Spawn, Usage, Utterance,
+    Actor, BodyRef, CallId, CantripId, Change, Child, Closing, Content, Ending, Error, Fault, FoldSum, Fork, Held,
+    Output, ReplyMark, Spawn, Usage, Utterance,
 };
 
 /// What a run is for.
@@ -305,6 +305,9 @@ pub struct Fold {
     /// The strategy asked for failed, and a window stands in for it.
     #[serde(default)]
     pub degraded: bool,
+    /// What the thread had come to. Without it the turns before have to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<FoldSum>,
 }
 
 /// Why a run waits.

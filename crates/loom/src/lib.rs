@@ -13,6 +13,7 @@ mod erased;
 mod error;
 mod event;
 pub mod export;
+mod fold;
 mod gate;
 mod id;
 mod journal;
@@ -40,6 +41,7 @@ pub use event::{
     Asked, Attempt, Call, CallSettled, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent, Kind, Mode, Opened,
     Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy, TurnClosed, Work,
 };
+pub use fold::{Deed, FoldSum};
 pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark, Settled, Settlement};
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;

@@ -209,6 +209,13 @@ pub trait Loom: Send + Sync {
     /// The folds that hold for the path to this turn, oldest first; the last one is the view.
     fn folds(&self, turn: TurnId) -> impl Future<Output = Result<Vec<FoldView>, Error>> + Send;
 
+    /// The last of those, if there is one.
+    ///
+    /// A store that can looks for it from the turn upwards; here all of them are read.
+    fn last_fold(&self, turn: TurnId) -> impl Future<Output = Result<Option<FoldView>, Error>> + Send {
+        async move { Ok(self.folds(turn).await?.pop()) }
+    }
+
     /// The runs of the store.
     fn runs(&self, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
 

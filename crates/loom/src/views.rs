@@ -91,6 +91,10 @@ macro_rules! loom_by_projection {
                 self.with(|state, bodies| state.projection().folds(turn, bodies)).await
             }
 
+            async fn last_fold(&self, turn: cantrip_canon::TurnId) -> Result<Option<$crate::FoldView>, $crate::Error> {
+                self.with(|state, bodies| state.projection().last_fold(turn, bodies)).await
+            }
+
             async fn runs(&self, page: $crate::Page) -> Result<$crate::Listed<$crate::RunView>, $crate::Error> {
                 self.with(|state, _| state.runs(page, |_| true)).await
             }

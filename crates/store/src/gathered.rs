@@ -16,7 +16,7 @@ use crate::events::{BEFORE, COLUMNS, Stored, places_read};
 use crate::failure::Fault;
 use crate::link::Link;
 use crate::rows::{
-    FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow, Stretch, TurnRow, another, place, pruned, records, run, steps,
+    FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow, Stretch, TurnRow, another, entity_at, place, pruned, records, run, steps,
 };
 use crate::value::{Value, values};
 
@@ -370,6 +370,41 @@ impl Gathered {
         }
         found.sort_by_key(|fold| fold.place);
         Ok(found)
+    }
+
+    /// The last of those folds, looked for from the turn's entity upwards: what an entity folds after it branched off comes
+    /// after all that it shares with others.
+    pub(crate) async fn last_fold(&mut self, link: &mut Link, turn: TurnId) -> Result<Option<FoldPart>, Fault> {
+        let mut until = u64::MAX;
+        let mut next = turn;
+        loop {
+            let Some(at) = entity_at(link, next).await? else {
+                return Err(Error::NotFound { kind: "turn", id: next.to_string() }.into());
+            };
+            // What an entity folded after another had branched off from it is no view of that one.
+            let sql = format!(
+                "SELECT f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
+                 JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
+                 WHERE f.entity_key = ?1 AND w.sequence <= ?2 AND e.place < ?3 ORDER BY f.fold_key DESC LIMIT 1"
+            );
+            let until_key = i64::try_from(until).unwrap_or(i64::MAX);
+            if let Some(mut row) =
+                link.query(&sql, values![at.entity_key, at.sequence, until_key]).await?.into_iter().next()
+            {
+                let seq = row.count()?;
+                let stored = Stored::read(&mut row)?;
+                let place = place(&stored);
+                let record = stored.record(seq)?;
+                return match self.told(record)? {
+                    Told { at, event: Event::Fold(fold), .. } => Ok(Some(FoldPart { fold, at, place })),
+                    Told { seq, .. } => Err(another(record.run, seq).into()),
+                };
+            }
+            match at.forked_from {
+                Some(turn) => (next, until) = (turn, until.min(at.made)),
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Forgets what is over, and the keys of it.

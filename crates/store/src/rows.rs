@@ -154,28 +154,47 @@ pub(crate) struct Stretch {
     pub made: u64,
 }
 
+/// The entity of a turn.
+pub(crate) struct EntityAt {
+    pub entity_key: i64,
+    /// Of the turn.
+    pub sequence: u64,
+    /// The turn that the entity hangs from.
+    pub origin: Option<TurnId>,
+    /// The same, if it branched off there and did not merely hang from it.
+    pub forked_from: Option<TurnId>,
+    /// Where it was made, among all steps of the store.
+    pub made: u64,
+}
+
+pub(crate) async fn entity_at(link: &mut Link, turn: TurnId) -> Result<Option<EntityAt>, Fault> {
+    let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id, e.place FROM turns t \
+               JOIN entities n ON n.entity_key = t.entity_key \
+               LEFT JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq WHERE t.turn_id = ?1";
+    let Some(mut row) = link.query(sql, values![turn]).await?.into_iter().next() else { return Ok(None) };
+    let (sequence, entity_key, kind) = (row.count()?, row.int()?, row.text()?);
+    let origin = row.id_or_null()?;
+    let forked_from = origin.filter(|_| kind == "fork");
+    Ok(Some(EntityAt { entity_key, sequence, origin, forked_from, made: row.count_or_null()?.unwrap_or(0) }))
+}
+
 /// The path to a turn, newest stretch first, with at most `most` turns; none if the turn is not there.
 pub(crate) async fn path(link: &mut Link, turn: TurnId, most: usize) -> Result<Option<Vec<Stretch>>, Fault> {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut left = most;
     let mut next = Some(turn);
     while let Some(turn) = next {
-        let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id, e.place FROM turns t \
-                   JOIN entities n ON n.entity_key = t.entity_key \
-                   LEFT JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq WHERE t.turn_id = ?1";
-        let Some(mut row) = link.query(sql, values![turn]).await?.into_iter().next() else {
+        let Some(EntityAt { entity_key, sequence, origin, forked_from, made }) = entity_at(link, turn).await? else {
             return if stretches.is_empty() { Ok(None) } else { Err(astray(None, 0).into()) };
         };
-        let (sequence, entity_key, origin) = (row.count()?, row.int()?, row.text()?);
-        next = row.id_or_null()?;
-        let made = row.count_or_null()?.unwrap_or(0);
+        next = origin;
         let sql = "SELECT turn_id FROM turns WHERE entity_key = ?1 AND sequence <= ?2 ORDER BY sequence DESC LIMIT ?3";
         let rows = link.query(sql, values![entity_key, sequence, left as u64]).await?;
         let turns: Result<Vec<TurnId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
         let turns = turns?;
         left -= turns.len();
         let from = (sequence + 1).saturating_sub(turns.len() as u64);
-        stretches.push(Stretch { entity_key, turns, from, forked: origin == "fork", made });
+        stretches.push(Stretch { entity_key, turns, from, forked: forked_from.is_some(), made });
         if left == 0 {
             break;
         }

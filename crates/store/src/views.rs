@@ -367,6 +367,20 @@ impl Loom for Store {
         .await
     }
 
+    async fn last_fold(&self, turn: TurnId) -> Result<Option<FoldView>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let mut gathered = Gathered::default();
+                let Some(part) = gathered.last_fold(link, turn).await? else { return Ok(None) };
+                let shown = |_: &Projection, bodies: &dyn Bodies| {
+                    Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
+                };
+                gathered.show(link, shown).await.map(Some)
+            })
+        })
+        .await
+    }
+
     async fn runs(&self, page: Page) -> Result<Listed<RunView>, Error> {
         self.runs_standing(None, From::First, page).await
     }

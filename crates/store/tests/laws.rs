@@ -258,6 +258,7 @@ async fn happen(both: &mut Both, act: Act) {
                     estimate_after: 300,
                     attempt: None,
                     degraded: false,
+                    sum: None,
                 };
                 let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
                 weaver.commit(step.bodies(bodies)).await;
@@ -354,6 +355,9 @@ async fn assert_alike(both: &Both) {
         for leaf in leaves {
             assert_eq!(store.thread(leaf).await.unwrap(), memory.thread(leaf).await.unwrap());
             assert_eq!(store.folds(leaf).await.unwrap(), memory.folds(leaf).await.unwrap());
+            let last = memory.folds(leaf).await.unwrap().pop();
+            assert_eq!(memory.last_fold(leaf).await.unwrap(), last);
+            assert_eq!(store.last_fold(leaf).await.unwrap(), last);
         }
         for turn in turns {
             assert_eq!(store.children(turn.id).await.unwrap(), memory.children(turn.id).await.unwrap());

@@ -49,6 +49,7 @@ async fn grow(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, turns: usiz
                 estimate_after: 3,
                 attempt: None,
                 degraded: false,
+                sum: None,
             };
             let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(fold));
             weaver.commit(step).await;
@@ -71,6 +72,9 @@ async fn the_end_of_a_long_thread_is_read_without_the_rest<K: Kit>(kit: K) {
     assert_eq!((end.turns.len(), end.turns[49].id, end.folds.len()), (50, late, 1));
     assert_eq!(same, few, "what lies before the last 50 turns is not read");
     assert_eq!(rows(store, store.tail(late, 50)).await.0, rows(store, store.tail(early, 50)).await.0);
+    let (last, fold) = rows(store, store.last_fold(late)).await;
+    assert_eq!(fold.unwrap().map(|fold| fold.fold.to), Some(long() as u64 - 1));
+    assert_eq!(last, rows(store, store.last_fold(early)).await.0);
     assert_eq!(rows(store, store.turn(late)).await.0, rows(store, store.turn(early)).await.0);
     let (all, _) = rows(store, store.thread(late)).await;
     assert!(all > long() as u64, "the whole of it takes {all} rows");

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_loom::{Content, Message, Strategy};
+use cantrip_loom::{Content, FoldSum, Message, Strategy};
 
 use super::{Deed, Group, Mark, View, content_of};
-use crate::limits::{FOLD_INTENTS_MAX, RESULT_STARTS_BYTES_MAX};
+use crate::limits::{FOLD_INTENTS_MAX, FOLD_MARK_BYTES_MAX, RESULT_STARTS_BYTES_MAX};
 
 /// What a fold stands for, added up over all folds of the thread.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +74,21 @@ impl View {
         self.relist(&layout);
     }
 
+    /// What the thread has come to once it is folded so. What its entity has touched is not known here.
+    pub(crate) fn sum_folded(&self, strategy: Strategy, to: u64) -> FoldSum {
+        let gone = match strategy {
+            Strategy::Window | Strategy::Summary => self.groups.partition_point(|group| group.to <= to),
+            Strategy::Selective => 0,
+        };
+        let gone = &self.groups[..gone];
+        let mut deeds = self.folded.deeds.clone();
+        gone.iter().for_each(|group| Deed::add_all(&mut deeds, &group.deeds));
+        let said = gone.iter().rev().find_map(|group| group.said.clone()).or_else(|| self.folded.said.clone());
+        let last = gone.last().map(|group| group.to).or(self.folded.turns.map(|(_, to)| to));
+        let (counted, estimated) = self.counted;
+        FoldSum { gone: last, deeds, said, counted, estimated, labels: Vec::new() }
+    }
+
     /// What a request would be estimated at, had it been folded so.
     pub(crate) fn estimate_folded(&self, strategy: Strategy, to: u64, text: &str) -> u64 {
         let layout = self.laid_out(strategy, to, text);
@@ -120,7 +135,7 @@ impl View {
         changed.extend(self.fold_at.map(|at| (at, Some(fold))));
         let mut shortened = Vec::with_capacity(folded);
         for (at, group) in self.groups.iter().take(folded).enumerate() {
-            let told = if group.shrunk { group.shortened.clone() } else { self.told_of(group, mark.len()) };
+            let told = if group.shrunk { group.shortened.clone() } else { self.told_of(group) };
             for (place, told) in &told {
                 let message =
                     self.list.get(group.start + place).map(|message| again(message, format!("{mark} {told}")));
@@ -131,8 +146,9 @@ impl View {
         Layout { head: Vec::new(), fold: self.fold_at, from: self.framed, changed, gone: 0, shortened }
     }
 
-    /// What is told of the results of a group, of those that get shorter by it.
-    fn told_of(&self, group: &Group, mark: usize) -> Vec<(usize, String)> {
+    /// What is told of the results of a group, of those that get shorter by it. Which these are does not depend on where
+    /// a fold ends: a result that was shortened once stays so.
+    fn told_of(&self, group: &Group) -> Vec<(usize, String)> {
         let results = (1..=group.results).filter_map(|place| Some((place, self.list.get(group.start + place)?)));
         results
             .filter_map(|(place, message)| {
@@ -143,7 +159,7 @@ impl View {
                 };
                 let starts = &text[..text.floor_char_boundary(RESULT_STARTS_BYTES_MAX)];
                 let told = format!("{gate}: {} bytes, starts {}", text.len(), serde_json::Value::from(starts));
-                (mark + 1 + told.len() < text.len()).then_some((place, told))
+                (FOLD_MARK_BYTES_MAX + told.len() < text.len()).then_some((place, told))
             })
             .collect()
     }

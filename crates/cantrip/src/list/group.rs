@@ -2,7 +2,7 @@
 
 use cantrip_canon::{CastId, TurnId};
 use cantrip_loom::render::{self, Ended};
-use cantrip_loom::{GateCall, GateRecord, Message, Output, Utterance};
+use cantrip_loom::{Deed, GateCall, GateRecord, Message, Output, Utterance};
 
 use super::frame::provider_of;
 use super::{Closed, Frame, is_delegated};
@@ -17,29 +17,6 @@ pub enum CloseFault {
     NoCast { turn: TurnId },
     #[error("cast {cast} is not among the casts of its thread")]
     CastUnknown { cast: CastId },
-}
-
-/// How often a gate was called, and how often in vain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
-    pub gate: String,
-    pub calls: u64,
-    pub failed: u64,
-}
-
-impl Deed {
-    /// Adds up by gate, in the order in which gates were first called.
-    pub(crate) fn add_all(to: &mut Vec<Self>, more: &[Self]) {
-        for deed in more {
-            match to.iter_mut().find(|known| known.gate == deed.gate) {
-                Some(known) => {
-                    known.calls += deed.calls;
-                    known.failed += deed.failed;
-                }
-                None => to.push(deed.clone()),
-            }
-        }
-    }
 }
 
 /// The turns of a group as they come.

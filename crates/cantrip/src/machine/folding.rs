@@ -120,7 +120,10 @@ impl Machine {
     }
 
     fn record_fold(&mut self, made: &Made, fold: FoldId, world: &World<'_>) -> Result<(), Error> {
-        let record = made.record(fold, self.facts.entity, &mut self.bodies)?;
+        let mut record = made.record(fold, self.facts.entity, &mut self.bodies)?;
+        if let Some(sum) = &mut record.sum {
+            sum.labels = self.touched.iter().map(|label| label.as_str().to_owned()).collect();
+        }
         self.draft(record, world)
     }
 

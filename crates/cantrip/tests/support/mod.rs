@@ -280,8 +280,8 @@ mod dying {
         Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
     };
     use futures_util::Stream;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     /// A store that stops taking steps after some number of them, as if the process had died there.
@@ -291,11 +291,12 @@ mod dying {
         /// Steps it still takes.
         left: Arc<AtomicU64>,
         taken: Arc<AtomicU64>,
+        asked: Arc<Mutex<Vec<&'static str>>>,
     }
 
     impl Dying {
         pub(crate) fn after(store: AnyLoom, steps: u64) -> Self {
-            Self { store, left: Arc::new(AtomicU64::new(steps)), taken: Arc::default() }
+            Self { store, left: Arc::new(AtomicU64::new(steps)), taken: Arc::default(), asked: Arc::default() }
         }
     }
 
@@ -303,6 +304,11 @@ mod dying {
         /// Steps it took.
         pub(crate) fn taken(&self) -> u64 {
             self.taken.load(Ordering::SeqCst)
+        }
+
+        /// The views that it was asked for since this was last asked.
+        pub(crate) fn asked(&self) -> Vec<&'static str> {
+            std::mem::take(&mut *self.asked.lock().unwrap())
         }
     }
 
@@ -348,6 +354,7 @@ mod dying {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
         impl Loom for Dying {
             $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                self.asked.lock().unwrap().push(stringify!($name));
                 self.store.$name($($arg),*).await
             })+
         }
@@ -396,6 +403,7 @@ mod dying {
         children(turn: TurnId) -> Vec<TurnId>;
         rewards(turn: TurnId) -> Vec<RewardView>;
         folds(turn: TurnId) -> Vec<FoldView>;
+        last_fold(turn: TurnId) -> Option<FoldView>;
         runs(page: Page) -> Listed<RunView>;
         runs_in(state: RunState, page: Page) -> Listed<RunView>;
         latest_runs(state: Option<RunState>, page: Page) -> Listed<RunView>;

@@ -1,13 +1,14 @@
 //! Threads as values, and lists as text.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use cantrip::list::{Beginning, Frame, View};
+use cantrip::fold::Made;
+use cantrip::list::{Beginning, Frame, Since, View};
 use cantrip_canon::{CastId, EntityId, IdSource, Kind, LoomId, Timestamp, TurnId, bytes_hash};
 use cantrip_crystal::Messages;
 use cantrip_loom::{
     CallId, CantripId, Cast, CastView, Closing, Content, EndedBy, Entity, EntityView, Environment, Finish, Fold,
-    FoldView, Fork, GateCall, GateRecord, Held, Intent, Message, Metadata, Mode, Origin, Output, ReplyMark, Settled,
-    Settlement, Spawn, Strategy, Thread, ThreadState, TruncationReason, Turn, Utterance,
+    FoldSum, FoldView, Fork, GateCall, GateRecord, Held, Intent, Message, Metadata, Mode, Origin, Output, ReplyMark,
+    Settled, Settlement, Spawn, Strategy, Thread, ThreadState, TruncationReason, Turn, Utterance,
 };
 use cantrip_reply::codes;
 use serde_json::{Value, json};
@@ -256,10 +257,15 @@ impl Woven {
     }
 
     pub fn folded(&mut self, to: u64, text: &str) {
-        self.folded_by(Strategy::Window, to, text);
+        self.folded_with(Strategy::Window, to, text, None);
     }
 
-    pub fn folded_by(&mut self, strategy: Strategy, to: u64, text: &str) {
+    /// Takes in a fold as the loop records it.
+    pub fn fold(&mut self, made: &Made) {
+        self.folded_with(made.strategy, made.plan.to, &made.text, Some(made.sum.clone()));
+    }
+
+    fn folded_with(&mut self, strategy: Strategy, to: u64, text: &str, sum: Option<FoldSum>) {
         let after = self.turns.last().expect("a turn to fold").id;
         let fold = Fold {
             fold_id: self.id(),
@@ -273,6 +279,7 @@ impl Woven {
             estimate_after: 0,
             attempt: None,
             degraded: false,
+            sum,
         };
         self.folds.push(FoldView { fold, text: text.to_owned(), at: Timestamp::EPOCH });
         self.live.fold(strategy, to, text);
@@ -319,6 +326,16 @@ impl Woven {
         View::of(self.frame.clone(), &self.thread()).expect("the thread is whole")
     }
 
+    /// The view that someone makes who reads no turn that a fold took away.
+    pub fn read_since(&self) -> Option<View> {
+        let fold = self.folds.last()?;
+        let (gone, _) = Since::gone(fold)?;
+        let from = self.turns.iter().position(|turn| turn.sequence > gone)?;
+        let thread = self.thread();
+        let since = Since { fold, turns: &self.turns[from..], casts: &thread.casts };
+        View::since(self.frame.clone(), since).expect("the thread is whole")
+    }
+
     /// What the next request sends, the same whichever way it came to be.
     pub fn list(&mut self) -> String {
         let lived = shown(&self.live.request().expect("calls and results fit"));
@@ -329,6 +346,13 @@ impl Woven {
             assert_eq!(self.live.digest(), read.digest());
             assert_eq!(self.live.bytes(), read.bytes());
             assert_eq!(self.live.estimate(), read.estimate());
+            if let Some(mut read) = self.read_since() {
+                assert_eq!(lived, shown(&read.request().expect("calls and results fit")));
+                assert_eq!(self.live.digest(), read.digest());
+                assert_eq!(self.live.estimate(), read.estimate());
+                assert_eq!(self.live.folded().turns, read.folded().turns);
+                assert_eq!(self.live.folded().deeds, read.folded().deeds);
+            }
         }
         lived
     }

@@ -304,6 +304,10 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<S: Subject>(subje
         held
     };
     assert_eq!(held, [0, 0, 1, 1]);
+    for turn in &turns {
+        let folds = store.folds(*turn).await.expect("known");
+        assert_eq!(store.last_fold(*turn).await.expect("known"), folds.last().cloned());
+    }
     let view = &store.folds(turns[3]).await.expect("known")[0];
     assert_eq!((&view.fold, view.text.as_str()), (&fold, "[Folded: turns 1-2] 2 turns are not shown."));
     let mut before = fork(&mut weaver, turns[1], 2).await;
@@ -329,6 +333,7 @@ fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
         estimate_after: 300,
         attempt: None,
         degraded: false,
+        sum: None,
     }
 }
 
@@ -349,6 +354,8 @@ pub(super) async fn a_fork_has_the_folds_that_were_there_when_it_branched_off<S:
     let (before, after) = (weaver.plain(&mut before).await, weaver.plain(&mut after).await);
     assert_eq!(store.folds(before).await.expect("known"), [], "the original folded after it was left");
     assert_eq!(store.folds(after).await.expect("known").len(), 1);
+    assert_eq!(store.last_fold(before).await.expect("known"), None);
+    assert!(store.last_fold(after).await.expect("known").is_some());
     assert_eq!(store.folds(at).await.expect("known").len(), 1);
 }
 

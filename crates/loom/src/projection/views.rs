@@ -308,6 +308,16 @@ impl Projection {
         self.folds_among(turn, None, bodies)
     }
 
+    /// The last of them. Each was made behind the newest turn of its time, so the nearest one is the last.
+    pub fn last_fold(&self, turn: TurnId, bodies: &dyn Bodies) -> Result<Option<FoldView>, Error> {
+        let mut last = None;
+        self.fold_nodes(turn, None, |at| {
+            last = at.into_iter().max_by_key(|node| node.place);
+            last.is_none()
+        })?;
+        last.map(|node| fold_view(node, bodies)).transpose()
+    }
+
     /// Those of them that were made behind one of these turns, which are the end of the path.
     fn folds_among(
         &self,
@@ -316,23 +326,38 @@ impl Projection {
         bodies: &dyn Bodies,
     ) -> Result<Vec<FoldView>, Error> {
         let mut found = Vec::new();
+        self.fold_nodes(turn, shown, |at| {
+            found.extend(at);
+            true
+        })?;
+        found.sort_by_key(|node| node.place);
+        found.into_iter().map(|node| fold_view(node, bodies)).collect()
+    }
+
+    /// Gives the folds behind each turn of the own path, the newest turn first, for as long as more are wanted. A fold
+    /// that another branch made after the same turn is no view of this one, nor is one that it made after this one had
+    /// branched off.
+    fn fold_nodes<'a>(
+        &'a self,
+        turn: TurnId,
+        shown: Option<&BTreeSet<TurnId>>,
+        mut more: impl FnMut(Vec<&'a FoldNode>) -> bool,
+    ) -> Result<(), Error> {
+        let lineage = self.lineage(turn, shown)?;
+        let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
         let mut next = Some(turn);
         while let Some(id) = next.filter(|id| shown.is_none_or(|shown| shown.contains(id))) {
             let node = self.closed_turn(id)?.0;
-            found.extend(node.folds.iter().filter_map(|fold| self.folds.get(fold)));
+            let at = node.folds.iter().filter_map(|fold| self.folds.get(fold)).filter(shared).collect();
+            if !more(at) {
+                return Ok(());
+            }
             next = match self.entity_node(node.entity)?.entity.origin {
                 Origin::Child { .. } if node.first_of_entity => None,
                 Origin::Child { .. } | Origin::Root | Origin::Fork(_) => node.parent,
             };
         }
-        found.sort_by_key(|node| node.place);
-        // A fold that another branch made after the same turn is no view of this one, nor is one that it made after this
-        // one had branched off.
-        let lineage = self.lineage(turn, shown)?;
-        let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
-        let own = found.into_iter().filter(shared);
-        own.map(|node| Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at }))
-            .collect()
+        Ok(())
     }
 
     /// The entity of a turn and those it branched off from, each with the place of the first fold that is not shared.
@@ -421,6 +446,10 @@ impl Projection {
             copied: node.copied,
         })
     }
+}
+
+fn fold_view(node: &FoldNode, bodies: &dyn Bodies) -> Result<FoldView, Error> {
+    Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at })
 }
 
 fn own_intent(cast: &CastNode) -> bool {
