@@ -142,10 +142,10 @@ async fn an_entity_is_cast_by_one_process_at_a_time<K: Kit>(kit: K) {
         let (one, two) = join(stores[0].append(steps[0].clone()), stores[1].append(steps[1].clone())).await;
         let answers = [one.unwrap(), two.unwrap()];
         let won = answers.iter().position(|answer| *answer == Answer::Committed(Seq::new(1))).unwrap();
-        let busy = Conflict::EntityBusy { entity: episode.entity, run: steps[won].run() };
+        let busy = Conflict::EntityBusy { entity: episode.entity, run: steps[won].run().unwrap() };
         assert_eq!(answers[1 - won], Answer::Conflict(busy), "round {round}");
         // The winner ends its cast, so that the next round finds the entity free.
-        let run = steps[won].run();
+        let run = steps[won].run().unwrap();
         let lease = stores[won].acquire(run, Owner::new("p").unwrap(), at(1), LASTS).await.unwrap();
         let view = stores[won].entity(episode.entity).await.unwrap();
         let cast = *view.casts.last().unwrap();
