@@ -25,7 +25,7 @@ pub enum Paid {
     Moved { changes: Box<Changes>, told: Vec<Draft> },
     /// Policy refused a reserve: the step's other records are written, with this one behind them, and only the decision
     /// is kept in the ledger.
-    Refused { changes: Box<Changes>, decision: Decision, told: Draft },
+    Refused { changes: Box<Changes>, decision: Decision, told: Box<Draft> },
     /// Nothing is written.
     Answered(Answer),
 }
@@ -50,7 +50,7 @@ impl Step {
                 Ok(Applied::Replay) => {}
                 Ok(Applied::Wait) => return Ok(Paid::Answered(Answer::Wait)),
                 Ok(Applied::Refused(decided)) => {
-                    let (decision, told) = (decided.decision.clone(), refusal(&decided)?);
+                    let (decision, told) = (decided.decision.clone(), Box::new(refusal(&decided)?));
                     let changes = Changes { decisions: vec![*decided], ..Changes::default() };
                     return Ok(Paid::Refused { changes: Box::new(changes), decision, told });
                 }

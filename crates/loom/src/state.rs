@@ -145,7 +145,7 @@ impl State {
                     match run {
                         // A run that is not open cannot tell of it either.
                         Some(run) if !step.records.is_empty() || self.runs.contains_key(&run) => {
-                            self.write(step, run, vec![told])?;
+                            self.write(step, run, vec![*told])?;
                         }
                         Some(_) | None => return Ok(Staged::Answered(answer)),
                     }

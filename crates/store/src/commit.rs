@@ -351,7 +351,7 @@ impl Desk {
                 if step.if_refused.is_empty() && !self.runs.contains_key(&run) {
                     return Ok(Judged::Hindered(Answer::Refused(decision)));
                 }
-                (step.if_refused.iter().cloned().chain([told]).collect(), changes, Some(decision))
+                (step.if_refused.iter().cloned().chain([*told]).collect(), changes, Some(decision))
             }
             Ok(Paid::Answered(answer)) => return Ok(Judged::Hindered(answer)),
             Err(error) => return Ok(Judged::Refused(error)),
