@@ -67,14 +67,14 @@ impl Upserts {
         };
         tokio::select! {
             biased;
-            event = self.events.recv() => event.map_or(Waited::Closed, Waited::Event),
+            event = self.events.recv() => event.map_or(Waited::Closed, |event| Waited::Event(Box::new(event))),
             () = due => Waited::Due,
         }
     }
 }
 
 enum Waited {
-    Event(StreamEvent),
+    Event(Box<StreamEvent>),
     Due,
     Closed,
 }

@@ -24,7 +24,7 @@ use proptest::sample::select;
 /// One thing that happens, so many milliseconds after the one before.
 #[derive(Debug, Clone)]
 enum Step {
-    Event(StreamEvent),
+    Event(Box<StreamEvent>),
     Tick,
     Close,
 }
@@ -88,7 +88,7 @@ fn payloads(ids: Ids) -> impl Strategy<Value = Payload> {
 fn steps(ids: Ids, turns: &'static [&'static str]) -> impl Strategy<Value = Vec<(u64, Step)>> {
     let wait = prop_oneof![4 => Just(0), 2 => 1..60_u64, 1 => 60..1200_u64];
     let step = prop_oneof![
-        20 => (select(turns), payloads(ids)).prop_map(|(turn, payload)| Step::Event(event(turn, payload))),
+        20 => (select(turns), payloads(ids)).prop_map(|(turn, payload)| Step::Event(Box::new(event(turn, payload)))),
         2 => Just(Step::Tick),
     ];
     prop::collection::vec((wait, step), 0..60)
@@ -370,9 +370,9 @@ proptest! {
         let mut finals = Vec::new();
         for pieces in [&pieces, &recut] {
             let options = Options { gradient: Gradient::new(&thresholds), timers: Timers::OFF, ..Options::default() };
-            let mut list = vec![(0, Step::Event(event("A", start("a", ""))))];
-            list.extend(pieces.iter().map(|piece| (0, Step::Event(event("A", delta("a", piece))))));
-            list.push((0, Step::Event(event("A", response_done(ResponseStatus::Completed)))));
+            let mut list = vec![(0, Step::Event(Box::new(event("A", start("a", "")))))];
+            list.extend(pieces.iter().map(|piece| (0, Step::Event(Box::new(event("A", delta("a", piece)))))));
+            list.push((0, Step::Event(Box::new(event("A", response_done(ResponseStatus::Completed))))));
             let (_, answers) = run(options, &list);
             let emissions = answers.concat();
             let mut shown: Vec<(&str, String)> = upserts(&emissions)
