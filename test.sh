@@ -79,6 +79,10 @@ if [ -z "${CANTRIP_TEST_AIMOCK:-}" ]; then
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm
   fi
+  # npm brings a list of authorities of its own; those that this machine trusts count as well.
+  if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
+    export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-/etc/ssl/certs/ca-certificates.crt}"
+  fi
   npm install --prefix "$scratch/aimock" --silent --no-audit --no-fund "@copilotkit/aimock@$aimock_version"
   export CANTRIP_TEST_AIMOCK="$scratch/aimock/node_modules/@copilotkit/aimock"
 fi
