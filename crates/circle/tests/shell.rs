@@ -36,7 +36,8 @@ impl Entity {
     }
 
     fn bounded(change: impl FnOnce(&mut Bounds)) -> Self {
-        let mut bounds = Bounds { wall: Duration::from_secs(30), ..Bounds::default() };
+        // Other attacks of this file may keep the machine busy meanwhile.
+        let mut bounds = Bounds { wall: Duration::from_secs(180), ..Bounds::default() };
         change(&mut bounds);
         Self::with(|shell| shell.bounds(bounds))
     }

@@ -383,7 +383,7 @@ mod tests {
         for (text, says) in [
             ("cristal = 'ollama/m'", "did you mean crystal?"),
             ("[providers.antropic]\nbase_url = 'https://a.example'", "did you mean providers.anthropic.base_url?"),
-            ("[providers.anthropic]", "did you mean"),
+            ("[providers.anthropic]", "known are"),
             ("something = {}", "known are"),
             ("crystal = 'nobody/m'", "nobody"),
             ("[providers.openai]\nbase_url = 'https://me:key@a.example'", "a key does not belong"),

@@ -180,9 +180,12 @@ fn killed(store: &str, kills: u64) {
     let model = Model::counting(STEPS);
     let folder = Folder::new().with_counter(&model, "0");
     let begun = Instant::now();
-    assert_counted(&answer_of(folder.spawn(&["cast", "counter.toml", "whole", "--json", "--store", store])));
+    // As many at once as will be killed.
+    let whole = ["whole one", "whole two"]
+        .map(|intent| folder.spawn(&["cast", "counter.toml", intent, "--json", "--store", store]));
+    whole.map(|child| assert_counted(&answer_of(child)));
     // From before it opens the store until after it has ended.
-    let patience_us = u64::try_from(begun.elapsed().as_micros()).expect("not that long") * 11 / 10;
+    let patience_us = u64::try_from(begun.elapsed().as_micros()).expect("not that long") * 12 / 10;
     let seen = Seen::at(&folder, store);
     let finished: Vec<String> = std::thread::scope(|scope| {
         let who: Vec<_> = [kills / 2, kills.div_ceil(2)].into_iter().zip(1..).collect();
@@ -199,7 +202,8 @@ fn killed(store: &str, kills: u64) {
         let [run] = runs[intent][..] else { panic!("{intent}: {:?}", runs[intent]) };
         assert_once(intent, &seen.over(run), &calls);
     }
-    assert!(finished.len() as u64 >= kills / 20, "most are killed, and yet some are finished: {}", finished.len());
+    // Each of the two finishes its last one. How many others do depends on how busy the machine is.
+    assert!(finished.len() >= 2, "most are killed, and yet some are finished: {}", finished.len());
     assert!(calls.values().all(|count| *count == 1), "no call twice: {calls:?}");
     folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
     println!("{kills} kills, {} of {} casts finished", finished.len(), runs.len());
