@@ -258,7 +258,7 @@ pub(crate) fn begun(circle: &Circle, entity_id: EntityId, cast_id: cantrip_canon
         intent,
         wards: wards.to_value(),
         deadline_ms: wards.timeout.map(millis),
-        budget_scope: None,
+        budget_scope: Some(cast_id.to_string()),
         budget: None,
     }
 }

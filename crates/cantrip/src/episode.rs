@@ -17,7 +17,9 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::driver::{Environs, Loaded, Log, Person, Position, Rest, Run, Runtime, Seat, Stopped, Waiting};
+use crate::driver::{
+    Begins, Environs, Loaded, Log, Person, Position, Purse, Rest, Run, Runtime, Seat, Stopped, Waiting,
+};
 use crate::machine::{Facts, Machine, Medium, Past, millis, reply_of};
 use crate::recipe::Cantrip;
 
@@ -263,6 +265,7 @@ impl Episode {
             intent,
             about,
             environment,
+            scope: cast.to_string(),
         });
         let mut machine = Machine::new(Arc::clone(&facts), past);
         let mut worked = Duration::ZERO;
@@ -276,11 +279,15 @@ impl Episode {
                     entity_id: Some(entity),
                     root_run_id: None,
                 };
-                Run::open(runtime.clone(), id, opening, trace, cancel, events, bodies).await?
+                let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
+                let cap = purse.cap(&facts.scope, facts.circle.wards());
+                let begins = Begins { events, bodies, money: cap.into_iter().collect() };
+                Run::open(runtime.clone(), id, opening, trace, cancel, purse, begins).await?
             }
             Start::TakesOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
-                let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease).await?;
+                let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
+                let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
                 run.remember(logs, bodies);
                 if let Some(log) = run.past.get(&entity) {
                     worked = log.worked;

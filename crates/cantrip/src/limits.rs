@@ -43,6 +43,10 @@ cantrip_canon::limits! {
     OUTPUT_TOKENS_MIN: u32 = 256, "tokens";
     /// Records of an entity before its sandbox is first looked at as a snapshot; less is quickly run again.
     SNAPSHOT_RECORDS_BYTES_MIN: u64 = 8 << 10, "bytes";
+    /// What every message of a request may come to beyond its bytes, where the most that it can cost is reckoned.
+    MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
+    /// How long a hold of money outlives the time of its cast before recovery may look at it.
+    HOLD_GRACE_SECONDS: u64 = 60, "s";
     /// How long a lease lasts unless it is renewed.
     LEASE_MS: u64 = 30_000, "ms";
     /// How often a lease is renewed while its run is worked on.

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{RunId, TurnId};
+use cantrip_canon::{Currency, Money, RunId, TurnId};
 use cantrip_circle::Labels;
 use cantrip_circle::medium::Isolation;
-use cantrip_loom::{Event, FoldView, Journal, Loom, Record, Seq, Thread, Turn, render};
+use cantrip_loom::{Event, FoldView, Journal, Loom, Record, Seq, Thread, TruncationReason, Turn, render};
 use cantrip_reply::{Call, Guarded, Reply, Trace, codes};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
@@ -153,8 +153,19 @@ impl Runtime {
         };
         let labels = labels.iter().filter_map(|label| label.parse().ok()).collect();
         let environs = Environs::default();
-        let mut again =
-            Again { runtime: self, cantrip, trace, told, folds, labels, seed, context, environs, tokens_left: None };
+        let mut again = Again {
+            runtime: self,
+            cantrip,
+            trace,
+            told,
+            folds,
+            labels,
+            seed,
+            context,
+            environs,
+            tokens_left: None,
+            money_left: None,
+        };
         let calls = own.iter().map(|turn| turn.gate_calls.len() as u64).sum();
         match again.thread(&thread, own).await {
             Ok(()) => Ok(Replayed::Identical { turns: own.len() as u64, calls }),
@@ -194,6 +205,7 @@ struct Again<'a> {
     environs: Environs,
     /// What the tree's token limits left, as far as the journal says.
     tokens_left: Option<u64>,
+    money_left: Option<Money>,
 }
 
 impl Again<'_> {
@@ -243,6 +255,7 @@ impl Again<'_> {
             intent: cast.intent.clone(),
             about: cast.cast.intent.clone(),
             environment: first.forked_from.map(|fork| fork.environment),
+            scope: first.cast_id.to_string(),
         }))
     }
 
@@ -271,6 +284,7 @@ impl Again<'_> {
                 return Ok(());
             }
             self.tokens_left = self.told.tokens_left(&group[0], &group[replay.closed], replay.said);
+            self.money_left = replay.said.then(|| money_left(&group[replay.closed])).flatten();
             let effect = self.told(machine, |machine, world| machine.next(world))?;
             let what = match effect {
                 Effect::Authorize(_) => Happened::Authorized,
@@ -348,10 +362,19 @@ impl Again<'_> {
             ids: self.runtime.ids(),
             words: &spoken,
             tokens_left: self.tokens_left,
+            money_left: self.money_left,
+            payer: None,
             elapsed: Duration::ZERO,
         };
         Ok(act(machine, &world)?)
     }
+}
+
+/// What a turn that was closed for money had left. Others spend of the same authorization, which is in no journal of this
+/// run, so the record is believed.
+fn money_left(closed: &Turn) -> Option<Money> {
+    let cut = closed.truncation().is_some_and(|(reason, _)| reason == TruncationReason::MaxCost);
+    cut.then(|| Money::zero(Currency::USD))
 }
 
 fn stepped(

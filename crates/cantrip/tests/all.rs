@@ -22,6 +22,7 @@ mod lineage;
 mod list;
 mod living;
 mod r#loop;
+mod money;
 mod own_thread;
 mod parking;
 mod programs;

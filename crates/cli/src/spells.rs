@@ -7,11 +7,11 @@ use cantrip::Cantrip;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault};
+use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price};
 use cantrip::loom::{AnyLoom, Memory};
 use cantrip::spell::{Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::config;
@@ -19,6 +19,9 @@ use crate::keys;
 use crate::models;
 use crate::person::Person;
 use crate::worker;
+
+/// What the built-in spell may spend where its crystal has a price.
+const BUDGET: &str = "1 USD";
 
 /// Where a spell was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +50,13 @@ impl Source {
                     Some(named) => crystal_named(named)?,
                     None => settled.clone(),
                 };
-                Ok(default_spell(folder, &crystal.to_string())?)
+                let mut spell = default_spell(folder, &crystal.to_string())?;
+                // Who names no budget has one all the same, where it can be kept.
+                let priced = matches!(models::known()?.price(&crystal.to_string()), Price::Listed(_));
+                if let (true, Value::Object(wards)) = (priced, &mut spell.wards) {
+                    wards.insert("max_cost".to_owned(), BUDGET.into());
+                }
+                Ok(spell)
             }
         }
     }

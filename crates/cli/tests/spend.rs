@@ -1,5 +1,6 @@
 //! Money from the command line: authorizations, reservations, findings, and whether all adds up.
 
+use crate::providers::{KEY, Provider, programs};
 use crate::support;
 
 use std::time::Duration;
@@ -166,4 +167,36 @@ fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
     let shown = folder.run(&["spend", "verify", "--store", STORE]);
     let text = stdout(&shown);
     assert!(text.contains("all adds up"), "{text}");
+}
+
+/// A cast of a model whose price is known, with a provider on loopback.
+fn cast(folder: &Folder, provider: &Provider) -> std::process::Output {
+    let mut command = folder.command(&["cast", "look around", "--crystal", "anthropic/claude-sonnet-4-5", "--store", STORE]);
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &provider.address);
+    command.stdin(std::process::Stdio::null()).output().expect("the binary runs")
+}
+
+#[test]
+fn what_a_cast_costs_is_in_the_ledger_and_a_budget_that_is_too_small_lets_nothing_leave() {
+    let folder = Folder::new();
+    folder.write("notes.txt", "what the file says");
+    let provider = Provider::serving(programs("anthropic"));
+    let output = cast(&folder, &provider);
+    assert_eq!(stdout(&output), "seen\n", "{output:?}");
+    assert!(support::stderr(&output).contains("at most 1 USD"), "{output:?}");
+    let listed = spend(&folder, &["ls"], codes::READ.any());
+    let local = &listed["data"]["value"]["items"][0];
+    // Ten tokens in at 3 USD and five out at 15 USD for a million, twice.
+    assert_eq!((&local["totals"]["spent"], &local["totals"]["reserved"]), (&json!(210), &json!(0)), "{listed}");
+    let held = spend(&folder, &["reservations"], codes::READ.any());
+    assert_eq!(held["data"]["value"]["items"].as_array().map(Vec::len), Some(2), "{held}");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
+
+    spend(&folder, &["authorize", "--total", "0.000050 USD", "--agent", "default"], codes::CREATED.any());
+    let provider = Provider::serving(programs("anthropic"));
+    let output = cast(&folder, &provider);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(support::stderr(&output).contains("EN-GATE-D-007"), "{output:?}");
+    assert!(provider.asked().is_empty(), "nothing left");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cantrip_crystal::{
-    Answer, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Program, Request, Silence,
+    Answer, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request, Silence,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
 use tokio::time::Instant;
@@ -82,7 +82,7 @@ impl Seat {
             _ = self.halting.halted() => return Ok(Some(Happened::Interrupted)),
             () = self.halting.pausing() => return Ok(None),
         };
-        self.settle(hold, &answered);
+        self.settle(hold, &cantrip.price_at(place), &answered);
         Ok(Some(match answered {
             Ok(answer) => {
                 self.stage.answered(&answer.call_items);
@@ -93,7 +93,7 @@ impl Seat {
     }
 
     /// What was put aside for a request is given back, and what it used is booked with everyone above.
-    fn settle(&self, hold: Option<Hold>, answered: &Result<Answer, Failure>) {
+    fn settle(&self, hold: Option<Hold>, price: &Price, answered: &Result<Answer, Failure>) {
         let usage = match answered {
             Ok(answer) => answer.usage,
             Err(failure) => match failure.charge {
@@ -102,6 +102,9 @@ impl Seat {
             },
         };
         let used = usage.map_or(0, |usage| usage.total_tokens());
+        let cost =
+            usage.and_then(|usage| price.cost(&usage)).filter(|cost| cost.currency() == self.run.purse.currency());
+        self.run.purse.charge(self.entity(), cost.map_or(0, |cost| u64::try_from(cost.micros()).unwrap_or(0)));
         match hold {
             Some(hold) => hold.settle(used),
             None => self.run.tokens.charge(self.entity(), used),
@@ -133,7 +136,7 @@ impl Seat {
             _ = self.halting.halted() => return Some(Happened::Interrupted),
             () = self.halting.pausing() => return None,
         };
-        self.settle(hold, &answered);
+        self.settle(hold, &facts.cantrip.summary_price(), &answered);
         Some(match answered {
             Ok(answer) => Happened::Answered(answer),
             Err(failure) => self.failed(failure, tries),

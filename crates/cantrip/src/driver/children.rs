@@ -56,7 +56,7 @@ impl Seat {
 
     fn child(&self, newborn: Newborn, parent_turn: cantrip_canon::TurnId) -> Result<Seat, Stopped> {
         let run = &self.run;
-        let Newborn { entity, spawned_by, child, cantrip, cast } = newborn;
+        let Newborn { entity, spawned_by, child, cantrip, cast, scope } = newborn;
         let log = run.past.get(&entity);
         let cantrip = match log.and_then(|log| log.entity.as_ref()) {
             Some(made) => cantrip.in_mode(made.mode),
@@ -83,6 +83,10 @@ impl Seat {
             intent: child.intent.clone(),
             about,
             environment: None,
+            scope: recorded
+                .and_then(|cast| cast.budget_scope.clone())
+                .or(scope)
+                .unwrap_or_else(|| self.machine.facts().scope.clone()),
             cantrip: cantrip.clone(),
         });
         let labels = log.and_then(|log| log.entity.as_ref()).map(|entity| entity.labels.clone());

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, Hash, LoomId, RunId, Timestamp};
+use cantrip_canon::{Currency, EntityId, Hash, LoomId, RunId, Timestamp};
 use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
     Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening,
     Record, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
+use cantrip_spend::{Decision, Operation};
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
-use super::{Halting, Runtime, Tokens};
+use super::{Halting, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
@@ -130,6 +131,28 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// What its own requests and calls have cost, in this currency.
+    fn spent(&self, currency: Currency) -> u64 {
+        let cost = |event: &Event| match event {
+            Event::Opened(opened) => opened.cost,
+            Event::Settled(settled) => settled.cost,
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => None,
+        };
+        let costs = self.events.iter().filter_map(|(_, event)| cost(event)).filter(|cost| cost.currency() == currency);
+        costs.fold(0, |sum, cost| sum.saturating_add(u64::try_from(cost.micros()).unwrap_or(0)))
+    }
+
     /// What its own requests have used, those that failed included.
     fn used(&self) -> u64 {
         let used = self.events.iter().map(|(_, event)| match event {
@@ -152,6 +175,24 @@ impl Log {
     }
 }
 
+/// What a run begins with.
+pub(crate) struct Begins {
+    pub events: Vec<Event>,
+    pub bodies: Vec<Body>,
+    pub money: Vec<Operation>,
+}
+
+/// Whether records were written.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// All of them, so many bytes.
+    Whole(u64),
+    /// Nobody pays for what they begin.
+    Refused(Decision),
+    /// Only other holds of the tree stand in the way.
+    Wait,
+}
+
 /// One journal, one lease.
 pub(crate) struct Run {
     pub runtime: Runtime,
@@ -162,6 +203,7 @@ pub(crate) struct Run {
     roots: Mutex<HashSet<CantripId>>,
     pub places: Arc<Semaphore>,
     pub tokens: Arc<Tokens>,
+    pub purse: Purse,
     pub cancel: Cancel,
     /// Of a run that is gone on with.
     pub past: HashMap<EntityId, Log>,
@@ -196,13 +238,14 @@ impl Run {
         opening: Opening,
         trace: Trace,
         cancel: Cancel,
-        events: Vec<Event>,
-        bodies: Vec<Body>,
+        purse: Purse,
+        begins: Begins,
     ) -> Result<Self, Stopped> {
+        let Begins { events, bodies, money } = begins;
         let now = runtime.now().wall;
         let loom = opening.loom_id;
         let lease = Lease::first(id, runtime.owner().clone(), now.after(Duration::from_millis(LEASE_MS)));
-        let run = Self::with(runtime, id, loom, trace, cancel, lease.clone()).await?;
+        let run = Self::with(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
         for event in events.into_iter().filter(|event| run.is_news(event)) {
@@ -211,7 +254,8 @@ impl Run {
                 None => Draft::new(now, event)?,
             });
         }
-        let step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        let mut step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        step.money = money;
         run.write(step).await?;
         Ok(run)
     }
@@ -224,6 +268,7 @@ impl Run {
         trace: Trace,
         cancel: Cancel,
         lease: Lease,
+        purse: Purse,
     ) -> Result<Self, Stopped> {
         let known = match runtime.loom().roots(loom).await {
             Ok(roots) => roots.into_iter().map(|root| root.cantrip_id).collect(),
@@ -239,6 +284,7 @@ impl Run {
             roots: Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
+            purse,
             cancel,
             past: HashMap::new(),
             bodies: Loaded::default(),
@@ -250,10 +296,12 @@ impl Run {
         for (entity, log) in &past {
             // A limit that cannot be read is the cantrip's own, which comes with the entity's seat.
             let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
+            self.purse.enter(*entity, log.parent, wards.as_ref());
             self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
         }
         for (entity, log) in &past {
             self.tokens.charge(*entity, log.used());
+            self.purse.charge(*entity, log.spent(self.purse.currency()));
         }
         (self.past, self.bodies) = (past, bodies);
     }
@@ -288,19 +336,45 @@ impl Run {
         StepId::new(format!("{epoch}.{number}")).expect("two numbers are a short name")
     }
 
-    /// Writes records of this run, whole, and says how many bytes they came to.
+    /// Writes records of this run that move no money.
     pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
+        match self.append_paid(events, bodies, Vec::new()).await? {
+            Written::Whole(bytes) => Ok(bytes),
+            Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
+        }
+    }
+
+    /// Writes records of this run and what becomes of money with them, whole, or says why not.
+    pub(crate) async fn append_paid(
+        &self,
+        events: Vec<(Timestamp, Event)>,
+        bodies: Vec<Body>,
+        money: Vec<Operation>,
+    ) -> Result<Written, Stopped> {
         let lease = locked(&self.lease).clone();
         let mut drafts = Vec::with_capacity(events.len());
         for (at, event) in events.into_iter().filter(|(_, event)| self.is_news(event)) {
             drafts.push(Draft::new(at, event)?);
         }
-        if drafts.is_empty() {
-            return Ok(0);
+        if drafts.is_empty() && money.is_empty() {
+            return Ok(Written::Whole(0));
         }
         let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
-        self.write(Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies)).await?;
-        Ok(bytes)
+        let mut step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies);
+        let moves = !money.is_empty();
+        step.money = money;
+        match self.runtime.loom().append(step).await? {
+            Answer::Committed(_) => {
+                if moves {
+                    self.purse.moved();
+                }
+                Ok(Written::Whole(bytes))
+            }
+            Answer::Refused(decision) => Ok(Written::Refused(decision)),
+            Answer::Wait => Ok(Written::Wait),
+            Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
+            Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+        }
     }
 
     async fn write(&self, step: Step) -> Result<(), Stopped> {

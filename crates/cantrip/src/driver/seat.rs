@@ -10,6 +10,7 @@ use cantrip_crystal::{Crystal, Definition, ItemIds};
 use cantrip_loom::{
     Body, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason, render,
 };
+use cantrip_spend::Operation;
 use cantrip_stream::ChildOf;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
@@ -19,10 +20,11 @@ use tokio::time::Instant;
 
 use super::environment::{Difference, Environs, Rebuilding, Rebuilt, Scales, Step, rebuild};
 use super::execute::Hands;
+use super::run::Written;
 use super::tokens::{Hold, Ticket};
 use super::{Halting, Loaded, Run, Runtime, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Effect, Happened, Machine, Work, WorkKind, World};
+use crate::machine::{Effect, Happened, Machine, Unpaid, Work, WorkKind, World};
 
 /// Why an environment is lost though the loom could be told again.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
@@ -124,7 +126,9 @@ impl Seat {
         let Person { seed, context, worked } = person;
         let wards = facts.circle.wards();
         let halting = Halting::new(wards);
-        run.tokens.enter(facts.entity, parent.as_ref().map(|(entity, _)| *entity), wards.max_tokens);
+        let above = parent.as_ref().map(|(entity, _)| *entity);
+        run.tokens.enter(facts.entity, above, wards.max_tokens);
+        run.purse.enter(facts.entity, above, Some(wards));
         let shown = facts.medium.0.present(&facts.circle, facts.cantrip.mode());
         let tools = shown.tools.into_iter();
         let definitions = tools.map(|tool| Definition {
@@ -226,19 +230,23 @@ impl Seat {
                 // Where no policy is kept nothing is refused.
                 Effect::Authorize(calls) => {
                     tracing::trace!(?calls, "authorized");
+                    self.run.purse.look(&self.run.runtime).await?;
                     Happened::Authorized
                 }
                 Effect::Reserve(calls) => match self.reserve(&calls).await {
                     Some(happened) => happened,
                     None => return Ok(Rest::Waiting(Waiting::Interrupted)),
                 },
-                Effect::Append { mut events, bodies } => {
+                Effect::Append { mut events, bodies, mut money } => {
                     let rests = self.halting.is_paused() && nothing_new(&mut events);
-                    self.append(events, bodies).await?;
                     if rests {
-                        return Ok(Rest::Waiting(Waiting::Interrupted));
+                        money.retain(|operation| !matches!(operation, Operation::Reserve(_)));
                     }
-                    continue;
+                    match self.append(events, bodies, money).await? {
+                        None if rests => return Ok(Rest::Waiting(Waiting::Interrupted)),
+                        None => continue,
+                        Some(unpaid) => Happened::Unpaid(unpaid),
+                    }
                 }
                 Effect::Ask(asked) => match self.ask(asked).await? {
                     Some(happened) => happened,
@@ -328,17 +336,41 @@ impl Seat {
             ids: run.runtime.ids(),
             words: &spoken,
             tokens_left: run.tokens.left(machine.facts().entity),
+            money_left: run.purse.left(machine.facts().entity),
+            payer: run.purse.payer(),
             elapsed,
         };
         act(machine, &world)
     }
 
-    async fn append(&mut self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<(), Stopped> {
+    /// Writes what was drafted; or why nobody pays for it. Who has to wait for others of its tree waits here.
+    async fn append(
+        &mut self,
+        events: Vec<(Timestamp, Event)>,
+        bodies: Vec<Body>,
+        money: Vec<Operation>,
+    ) -> Result<Option<Unpaid>, Stopped> {
         let loaded = Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
-        let records = self.run.append(events.clone(), bodies.clone()).await?;
+        let run = Arc::clone(&self.run);
+        let settled = run.purse.settled();
+        tokio::pin!(settled);
+        // Listens before it asks, so that nothing is settled between the two unnoticed.
+        settled.as_mut().enable();
+        let records = match run.append_paid(events.clone(), bodies.clone(), money).await? {
+            Written::Whole(records) => records,
+            Written::Refused(decision) => return Ok(Some(Unpaid::Refused(decision))),
+            Written::Wait => {
+                tokio::select! { biased;
+                    _ = self.halting.halted() => {}
+                    () = self.halting.pausing() => {}
+                    () = settled => {}
+                }
+                return Ok(Some(Unpaid::Waited));
+            }
+        };
         self.environs.scales.add(records, &events, &bodies);
         self.stage.committed(&events, &loaded);
-        Ok(())
+        Ok(None)
     }
 
     async fn execute(&mut self, works: Vec<Work>) -> Vec<crate::machine::Worked> {

@@ -324,7 +324,10 @@ impl Machine {
         for child in &mut children {
             let cast = world.ids.next(world.now.wall);
             child.cast = Some(cast);
-            let records: Vec<Event> = child.records(turn, cast, &touched, &mut self.bodies)?;
+            let (scope, cap) = self.scope_of(child, cast, world);
+            child.scope = Some(scope.clone());
+            self.money.extend(cap);
+            let records: Vec<Event> = child.records(turn, cast, scope, &touched, &mut self.bodies)?;
             for record in records {
                 self.draft(record, world)?;
             }

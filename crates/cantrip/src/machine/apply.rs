@@ -41,7 +41,7 @@ impl Machine {
         match event {
             Event::Attempt(attempt) => match (attempt.call_id.caller(), &mut self.phase) {
                 (Caller::Turn(turn), Phase::Asking(asking)) => {
-                    asking.recorded(turn, attempt.number);
+                    asking.recorded(turn, attempt.number, attempt.reservation_id.clone(), fresh);
                     Ok(())
                 }
                 (Caller::Fold(_), Phase::Folding(summarising)) => {
@@ -169,6 +169,9 @@ impl Machine {
                 self.usage = self.usage.plus(usage);
             }
             self.spent.add(settled.cost);
+            if let (false, Phase::Asking(asking)) = (of_fold, &mut self.phase) {
+                asking.settled();
+            }
             return Ok(());
         }
         if settled.cost.is_some() {

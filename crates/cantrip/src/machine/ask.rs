@@ -10,9 +10,10 @@ use cantrip_loom::{
     Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::ReservationId;
+use cantrip_spend::{Operation, ReservationId, Unknown};
 use serde_json::Value;
 
+use super::money::Costs;
 use super::{Asked, Effect, Failing, Machine, Phase, World, Worst};
 use crate::fold::Trigger;
 use crate::limits::OUTPUT_TOKENS_MIN;
@@ -38,7 +39,10 @@ pub(super) struct Asking {
     output_tokens: u32,
     /// The most that the request can come to, under a token limit.
     worst_tokens: Option<u64>,
+    /// What is held for the attempt that is on its way, or was when its owner was lost.
     reservation: Option<ReservationId>,
+    /// Whether it is another owner's.
+    orphaned: bool,
     /// A fold was made, or tried, because the crystal said that the list is too long.
     refolded: bool,
     /// Such a fold was being written when its writer was lost.
@@ -75,6 +79,7 @@ impl Asking {
             output_tokens: 0,
             worst_tokens: None,
             reservation: None,
+            orphaned: false,
             refolded: false,
             refolding: false,
         }
@@ -89,9 +94,17 @@ impl Asking {
     }
 
     /// An attempt that a record tells of. Where it was left, the next one follows.
-    pub(super) fn recorded(&mut self, turn: TurnId, attempt: u32) {
+    pub(super) fn recorded(&mut self, turn: TurnId, attempt: u32, reservation: Option<ReservationId>, fresh: bool) {
         self.turn = Some(turn);
         self.attempt = attempt;
+        self.orphaned = !fresh && reservation.is_some();
+        self.reservation = reservation;
+    }
+
+    /// The attempt has come to its end.
+    pub(super) fn settled(&mut self) {
+        self.reservation = None;
+        self.orphaned = false;
     }
 }
 
@@ -123,6 +136,7 @@ impl Machine {
             Stage::Reserve => {
                 let call = CallId::request(self.turn_asked_for(world)?);
                 let tokens = self.asking()?.worst_tokens;
+                // Money is held by the step of the attempt itself.
                 Ok(Some(Effect::Reserve(vec![Worst { call, cost: None, tokens }])))
             }
             Stage::Record => self.record_attempt(world).map(Some),
@@ -193,7 +207,6 @@ impl Machine {
         match &mut self.phase {
             Phase::Acting(_) => self.entry_reserved(reservations),
             Phase::Asking(asking) => {
-                asking.reservation = reservations.into_iter().next().flatten();
                 asking.stage = Stage::Record;
                 Ok(())
             }
@@ -218,11 +231,38 @@ impl Machine {
         };
         let digest = self.view.digest();
         let cast_id = self.facts.cast;
+        let place = self.place();
+        let (attempt, wanted) = (self.asking()?.attempt + 1, self.asking()?.output_tokens);
+        let cantrip = self.facts.cantrip.clone();
+        let (amount, output_tokens) = match self.costs(&cantrip.price_at(place), wanted, world) {
+            Costs::Nothing => (None, wanted),
+            Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
+            Costs::TooDear => {
+                let fault = self.too_dear(world).map(|refusal| world.words.fault(refusal));
+                self.end_alone(TruncationReason::MaxCost, fault, world)?;
+                return Ok(Effect::Finish);
+            }
+            Costs::Unpriced => {
+                let limit = "a limit of money";
+                let refusal = codes::price_unknown(cantrip.crystal_at(place).name(), limit).into();
+                let fault = world.words.fault(refusal);
+                self.end_alone(TruncationReason::MaxCost, Some(fault), world)?;
+                return Ok(Effect::Finish);
+            }
+        };
+        let hold = amount.filter(|amount| amount.micros() > 0).and_then(|amount| {
+            self.hold(cantrip.crystal_at(place).name(), CallId::request(turn), attempt, amount, world)
+        });
+        // A request that is refused must not take down what came before it.
+        if hold.is_some() && !self.pending.is_empty() {
+            return Ok(self.appended());
+        }
+        self.disown(world)?;
         let asking = self.asking()?;
-        let attempt = asking.attempt + 1;
         let call = CallId::request(turn);
-        let aside = std::mem::take(&mut asking.aside);
-        let (output_tokens, reservation_id) = (asking.output_tokens, asking.reservation.take());
+        let aside = Arc::clone(&asking.aside);
+        let (reservation_id, operation) = hold.unzip();
+        asking.output_tokens = output_tokens;
         asking.tries += 1;
         let (tries, place) = (asking.tries, asking.place);
         let before = attempt.saturating_sub(tries);
@@ -236,9 +276,32 @@ impl Machine {
             reservation_id,
         };
         self.draft(recorded, world)?;
+        self.money.extend(operation);
         self.asking()?.stage = Stage::Flying;
         let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
         Ok(Effect::Ask(Asked { turn, call, place, tries, before, messages, output_tokens }))
+    }
+
+    /// What another owner held for an attempt that nobody heard of again: whether it was charged is not known.
+    fn disown(&mut self, world: &World<'_>) -> Result<(), Error> {
+        let asking = self.asking()?;
+        if asking.orphaned
+            && let Some(reservation) = asking.reservation.take()
+        {
+            asking.orphaned = false;
+            self.money.push(Operation::unknown(reservation, Unknown::Crashed, world.now.wall));
+        }
+        Ok(())
+    }
+
+    /// The attempt that was about to leave does not; nothing of it is on record.
+    pub(super) fn unrecorded(&mut self) -> Result<(), Error> {
+        let asking = self.asking()?;
+        asking.attempt = asking.attempt.saturating_sub(1);
+        asking.tries = asking.tries.saturating_sub(1);
+        asking.settled();
+        asking.stage = Stage::Check;
+        Ok(())
     }
 
     pub(super) fn slept(&mut self) -> Result<(), Error> {
@@ -249,6 +312,7 @@ impl Machine {
     /// Step 6 and 7, then step 8.
     pub(super) fn answered(&mut self, answer: Answer, world: &World<'_>) -> Result<(), Error> {
         let Answer { utterance, usage, call_items: _ } = answer;
+        self.asking()?.aside = Arc::default();
         if let Some(breach) = contract::breach(&utterance) {
             let again = match breach {
                 contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,
@@ -288,8 +352,11 @@ impl Machine {
     fn open(&mut self, utterance: Utterance, usage: Option<Usage>, world: &World<'_>) -> Result<(), Error> {
         let turn_id = self.turn_asked_for(world)?;
         let price = self.facts.cantrip.price_at(self.place());
-        let cost = charged(&price, &answered_with(usage));
+        let charge = answered_with(usage);
+        let cost = charged(&price, &charge);
         let attempt = self.asking()?.attempt;
+        let held = self.asking()?.reservation.take();
+        self.settle_hold(held, &price, &charge, world.now.wall);
         let opened = Opened {
             turn_id,
             cast_id: self.facts.cast,
@@ -310,6 +377,8 @@ impl Machine {
         let since = self.asking()?.since;
         let price = self.facts.cantrip.price_at(self.place());
         let fault = world.words.fault(refusal);
+        let held = self.asking()?.reservation.take();
+        self.settle_hold(held, &price, &charge, world.now.wall);
         let settled = CallSettled {
             call_id: CallId::request(turn),
             reply: fault.mark.clone(),
@@ -332,6 +401,7 @@ impl Machine {
 
     pub(super) fn failed(&mut self, failure: Failure, plan: Plan, world: &World<'_>) -> Result<(), Error> {
         let tries = self.asking()?.tries;
+        self.asking()?.aside = Arc::default();
         self.settle_attempt(failure.filled(tries).into(), failure.charge, world)?;
         if failure.context_too_long() {
             self.asking()?.stage = Stage::Check;

@@ -10,10 +10,11 @@ use cantrip_circle::{Labels, Permit};
 use cantrip_crystal::{Answer, Failure, Messages, Plan};
 use cantrip_loom::{Body, CallId, Change, Event, Fault, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
-use cantrip_spend::ReservationId;
+use cantrip_spend::{Operation, ReservationId};
 use serde_json::{Map, Value};
 
 use super::folding::Summary;
+use super::money::{Payer, Unpaid};
 use super::spawn::Newborn;
 
 /// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
@@ -24,6 +25,10 @@ pub(crate) struct World<'a> {
     pub words: &'a dyn Words,
     /// What the tightest token limit of the entity and of everyone above it leaves, open holds not counted.
     pub tokens_left: Option<u64>,
+    /// The same of its money, by its wards and by who pays.
+    pub money_left: Option<Money>,
+    /// Who pays; none where no ledger is kept.
+    pub payer: Option<&'a Payer>,
     /// How much of the time of the cast is used.
     pub elapsed: Duration,
 }
@@ -50,6 +55,8 @@ pub(crate) enum Effect {
     Append {
         events: Vec<(Timestamp, Event)>,
         bodies: Vec<Body>,
+        /// What becomes of money with them.
+        money: Vec<Operation>,
     },
     Ask(Asked),
     /// A piece of what is folded is read by the crystal that writes folds.
@@ -172,6 +179,8 @@ pub(crate) enum Happened {
     /// Only others of the same tree stood in the way, and something moved: what is wanted is measured anew.
     Waited,
     Answered(Answer),
+    /// The records that were to be appended were not, because nobody pays for what they begin.
+    Unpaid(Unpaid),
     /// What follows was planned with the deadline at hand.
     Failed(Failure, Plan),
     /// The request was given up because the cast was halted.

@@ -13,6 +13,9 @@ impl Machine {
     /// The limit that is used up, with the open group counted: the first in the order of the rules.
     pub(super) fn spent(&self, world: &World<'_>) -> Option<TruncationReason> {
         let wards = self.facts.circle.wards();
+        if world.money_left.is_some_and(|left| left.micros() == 0) {
+            return Some(TruncationReason::MaxCost);
+        }
         if world.tokens_left == Some(0) {
             return Some(TruncationReason::MaxTokens);
         }
@@ -178,9 +181,10 @@ pub(crate) fn reply_of(
     data: &Value,
 ) -> Refusal {
     match (reason, failing) {
-        (TruncationReason::CrystalError | TruncationReason::LoopDetected, Some(failing)) => {
-            failing.refusal(crystal, data)
-        }
+        (
+            TruncationReason::CrystalError | TruncationReason::LoopDetected | TruncationReason::MaxCost,
+            Some(failing),
+        ) => failing.refusal(crystal, data),
         (TruncationReason::LoopDetected, None) => {
             let repeats = wards.loop_detected.map_or(0, |loops| loops.repeats);
             codes::loop_detected("repeat", repeats).data(data).into()

@@ -217,11 +217,20 @@ mod tests {
             about: Intent::New(Held::Inline { inline: content.clone() }),
             intent: content,
             environment: None,
+            scope: String::new(),
             cantrip: cantrip.clone(),
         };
         let run = facts.run;
         let mut machine = Machine::new(Arc::new(facts), nothing_yet(&cantrip, None));
-        let world = World { now, ids: &ids, words: &Mute, tokens_left: None, elapsed: Duration::ZERO };
+        let world = World {
+            now,
+            ids: &ids,
+            words: &Mute,
+            tokens_left: None,
+            money_left: None,
+            payer: None,
+            elapsed: Duration::ZERO,
+        };
         let calls = [("echo", json!({"text": 1})), ("costly", json!({})), ("done", json!({"answer": 2}))];
         let mut told = Vec::new();
         let mut started = Vec::new();

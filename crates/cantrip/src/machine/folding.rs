@@ -14,6 +14,7 @@ use cantrip_spend::ReservationId;
 use serde_json::Value;
 
 use super::ask::{Asking, answered_with, charged};
+use super::money::{Costs, Unpaid};
 use super::{Effect, Machine, Phase, World, Worst};
 use crate::fold::{Made, Means, Plan, Reading, Trigger};
 use crate::list::digest_of;
@@ -212,7 +213,25 @@ impl Machine {
         };
         let call = summarising.call();
         let number = summarising.attempt + 1;
-        let output_tokens = summarising.reading.tokens_max();
+        let wanted = summarising.reading.tokens_max();
+        let (price, crystal) = (self.facts.cantrip.summary_price(), self.facts.cantrip.summarises().name().to_owned());
+        let bound = messages
+            .iter()
+            .map(|message| cantrip_canon::json::to_value(message).map_or(0, |text| text.to_string().len() as u64))
+            .sum();
+        let (amount, output_tokens) = match self.costs_of(&price, bound, wanted, world) {
+            Costs::Nothing => (None, wanted),
+            Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
+            Costs::TooDear | Costs::Unpriced => return self.degrade(world).map(|()| None),
+        };
+        let hold = amount
+            .filter(|amount| amount.micros() > 0)
+            .and_then(|amount| self.hold(&crystal, call, number, amount, world));
+        if hold.is_some() && !self.pending.is_empty() {
+            return Ok(Some(self.appended()));
+        }
+        let (reservation_id, operation) = hold.unzip();
+        self.summarising()?.reservation.clone_from(&reservation_id);
         let recorded = Attempt {
             call_id: call,
             cast_id,
@@ -220,9 +239,10 @@ impl Machine {
             request_digest: digest_of(messages.iter()),
             list_length: messages.list_length() as u64,
             crystal: None,
-            reservation_id: summarising.reservation.take(),
+            reservation_id,
         };
         self.draft(recorded, world)?;
+        self.money.extend(operation);
         let summarising = self.summarising()?;
         summarising.stage = Stage::Flying;
         summarising.since = world.now.monotonic;
@@ -234,10 +254,8 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) fn fold_reserved(&mut self, reservations: &[Option<ReservationId>]) -> Result<(), Error> {
-        let summarising = self.summarising()?;
-        summarising.reservation = reservations.first().cloned().flatten();
-        summarising.stage = Stage::Record;
+    pub(super) fn fold_reserved(&mut self) -> Result<(), Error> {
+        self.summarising()?.stage = Stage::Record;
         Ok(())
     }
 
@@ -289,6 +307,19 @@ impl Machine {
         }
     }
 
+    /// Nobody pays for the summary: the fold is made without one.
+    pub(super) fn fold_unpaid(&mut self, unpaid: Unpaid, world: &World<'_>) -> Result<(), Error> {
+        self.ready = None;
+        let summarising = self.summarising()?;
+        summarising.attempt = summarising.attempt.saturating_sub(1);
+        summarising.reservation = None;
+        summarising.stage = Stage::Authorize;
+        match unpaid {
+            Unpaid::Waited => Ok(()),
+            Unpaid::Refused(_) => self.degrade(world),
+        }
+    }
+
     /// The request was given up: nobody knows whether it will be charged for.
     pub(super) fn fold_interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
@@ -323,6 +354,9 @@ impl Machine {
         };
         let summarising = self.summarising()?;
         let (call_id, attempt, since) = (summarising.call(), summarising.attempt, summarising.since);
+        let held = summarising.reservation.take();
+        let price = self.facts.cantrip.summary_price();
+        self.settle_hold(held, &price, &charge, world.now.wall);
         let settled = CallSettled {
             call_id,
             reply,

@@ -15,6 +15,7 @@ mod end;
 mod enter;
 mod folding;
 mod group;
+mod money;
 mod program;
 mod recorded;
 mod settle;
@@ -32,6 +33,7 @@ use cantrip_loom::{
     Spent, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
+use cantrip_spend::Operation;
 use serde_json::Value;
 
 pub(crate) use approve::{DECIDED, REQUESTED};
@@ -40,6 +42,7 @@ pub(crate) use effect::{
 };
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use folding::Summary;
+pub(crate) use money::{Payer, Unpaid};
 pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use spawn::Newborn;
 
@@ -68,6 +71,8 @@ pub(crate) struct Facts {
     pub about: Intent,
     /// Of the first cast of a fork.
     pub environment: Option<Environment>,
+    /// The scope that its money is counted in: its own cast, or the nearest one above with a limit.
+    pub scope: String,
 }
 
 /// What serves the entity's circle.
@@ -183,6 +188,8 @@ pub(crate) struct Machine {
     /// Drafted, applied, not yet asked to be appended.
     pending: Vec<(Timestamp, Event)>,
     bodies: Vec<Body>,
+    /// What becomes of money with the next records.
+    money: Vec<Operation>,
     ready: Option<Effect>,
     end: Option<End>,
     answer: Option<serde_json::Value>,
@@ -236,6 +243,7 @@ impl Machine {
             failing: None,
             pending: Vec::new(),
             bodies: Vec::new(),
+            money: Vec::new(),
             ready: None,
             end: None,
             answer: None,
@@ -355,10 +363,12 @@ impl Machine {
         match what {
             Happened::Authorized if folds => self.fold_authorized(),
             Happened::Authorized => self.authorized(),
-            Happened::Reserved(reservations) if folds => self.fold_reserved(&reservations),
+            Happened::Reserved(_) if folds => self.fold_reserved(),
             Happened::Reserved(reservations) => self.reserved(reservations),
             Happened::Waited if folds => self.fold_slept(),
             Happened::Waited => self.measured_anew(),
+            Happened::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
+            Happened::Unpaid(unpaid) => self.unpaid(unpaid, world),
             Happened::Answered(answer) if folds => self.fold_answered(answer, world),
             Happened::Answered(answer) => self.answered(answer, world),
             Happened::Failed(failure, plan) if folds => self.fold_failed(failure, plan, world),
@@ -402,7 +412,16 @@ impl Machine {
             return effect;
         }
         self.ready = Some(effect);
-        Effect::Append { events: std::mem::take(&mut self.pending), bodies: std::mem::take(&mut self.bodies) }
+        self.appended()
+    }
+
+    /// Everything that was drafted, to be made durable.
+    fn appended(&mut self) -> Effect {
+        Effect::Append {
+            events: std::mem::take(&mut self.pending),
+            bodies: std::mem::take(&mut self.bodies),
+            money: std::mem::take(&mut self.money),
+        }
     }
 
     /// Drafts a record: it holds from here on, and is durable before anything that follows from it is done.

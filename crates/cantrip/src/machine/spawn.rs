@@ -15,13 +15,22 @@ pub(crate) struct Newborn {
     pub cantrip: Cantrip,
     /// None for one that was cast before a crash: its record says it.
     pub cast: Option<CastId>,
+    /// The scope that its money is counted in; likewise.
+    pub scope: Option<String>,
 }
 
 impl Newborn {
     /// Child `index` of a call. Its id derives from the call, so it is the same child whenever it is asked for.
     pub(super) fn of(call: CallId, index: u32, child: Child, parent: &Cantrip) -> Result<Self, Faults> {
         let cantrip = parent.child(child.circle.clone(), &child.system_prompt, child.crystal.as_deref())?;
-        Ok(Self { entity: call.child(index), spawned_by: Spawn { call_id: call, index }, child, cantrip, cast: None })
+        Ok(Self {
+            entity: call.child(index),
+            spawned_by: Spawn { call_id: call, index },
+            child,
+            cantrip,
+            cast: None,
+            scope: None,
+        })
     }
 
     /// Its first records: what it is, that it is, and what it is about.
@@ -29,6 +38,7 @@ impl Newborn {
         &self,
         parent: TurnId,
         cast: CastId,
+        scope: String,
         touched: &Labels,
         bodies: &mut Vec<Body>,
     ) -> Result<Vec<Event>, Error> {
@@ -55,7 +65,7 @@ impl Newborn {
             intent: Intent::New(Held::of(intent.clone(), bodies)?),
             wards: wards.to_value(),
             deadline_ms: wards.timeout.map(super::millis),
-            budget_scope: None,
+            budget_scope: Some(scope),
             budget: None,
         };
         Ok(vec![root.into(), entity.into(), cast.into()])

@@ -48,7 +48,7 @@ pub(super) fn spell(table: &Table<'_>, file: &str, folder: PathBuf, issues: &mut
     let (call, prompt_files) =
         table.table("call", issues).map_or_else(Default::default, |call| self::call(&call, issues));
     let mut gates = table.table("gates", issues).map_or_else(Vec::new, |table| gates(&table, issues));
-    let wards = wards(table, crystal.as_ref().map(|said| &said.name), issues);
+    let wards = wards(table, issues);
     let (folding, folding_crystal) =
         table.table("folding", issues).map_or_else(Default::default, |folding| self::folding(&folding, issues));
     let retry = table.table("retry", issues).map_or_else(Retry::default, |retry| self::retry(&retry, issues));
@@ -308,27 +308,12 @@ fn call(table: &Table<'_>, issues: &mut Issues) -> (Call, Vec<String>) {
 }
 
 /// The wards as they are written, and a limit of turns where there is none.
-fn wards(table: &Table<'_>, crystal: Option<&ModelName>, issues: &mut Issues) -> Value {
+fn wards(table: &Table<'_>, issues: &mut Issues) -> Value {
     let Some(node) = table.get("wards") else { return json!({ "max_turns": SPELL_TURNS }) };
     let Some(inner) = table.table("wards", issues) else { return Value::Null };
     let mut written = node.to_value();
     match Wards::parse(&written) {
         Ok(wards) => {
-            let priced = match crystal {
-                Some(ModelName::Hosted { .. }) => false,
-                Some(
-                    ModelName::Local { .. }
-                    | ModelName::Scripted { .. }
-                    | ModelName::Replay { .. }
-                    | ModelName::Program { .. }
-                    | ModelName::Human,
-                )
-                | None => true,
-            };
-            if !wards.max_cost.is_empty() && !priced {
-                let rule = "no prices are known in this version, so a limit on money cannot be kept; use max_tokens";
-                issues.note(line_of(&inner, "max_cost"), inner.key("max_cost"), rule);
-            }
             if !wards.truncates()
                 && let Value::Object(table) = &mut written
             {

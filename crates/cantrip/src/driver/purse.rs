@@ -1,0 +1,121 @@
+//! Who pays for a run, and what is left of that.
+//!
+//! What counts is the ledger: it decides in the transaction that reserves. What stands here is only what a request is
+//! measured with before it is asked for: the limits of the wards on the way up, and the room of the authorization as it was
+//! when someone last looked. Where a store keeps no ledger the wards are all there is.
+
+use std::sync::{Mutex, PoisonError};
+
+use cantrip_canon::{Currency, EntityId, Money, RunId};
+use cantrip_circle::Wards;
+use cantrip_loom::{Error, Ledger};
+use cantrip_spend::{Authorization, Operation, Owner, Principal, SetCap};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::{Runtime, Stopped, Tokens};
+use crate::machine::Payer;
+use crate::recipe::Cantrip;
+
+/// The money of one run.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    payer: Option<Payer>,
+    currency: Currency,
+    /// Micro-units, counted as tokens are: at every level on the way up.
+    account: Tokens,
+    /// What the authorization has left, where it has a limit.
+    room: Mutex<Option<u64>>,
+    settled: Notify,
+}
+
+impl Purse {
+    /// Resolves who pays for a run.
+    pub(crate) async fn of(
+        runtime: &Runtime,
+        cantrip: &Cantrip,
+        run: RunId,
+        entity: EntityId,
+    ) -> Result<Self, Stopped> {
+        let owner = Owner::local();
+        let principal = Principal {
+            owner: owner.clone(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(entity.to_string()),
+            autopilot_id: cantrip.name().map(str::to_owned),
+        };
+        let authorization = match runtime.loom().payer(principal).await {
+            Ok(found) => found,
+            Err(Error::NoLedger) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let currency = cantrip.price().currency();
+        let payer = authorization.as_ref().map(|found| Payer {
+            authorization: found.id,
+            owner,
+            currency: found.agreement.terms.currency,
+            limited: room(found).is_some(),
+        });
+        let room = authorization.as_ref().and_then(room);
+        Ok(Self { payer, currency, account: Tokens::default(), room: Mutex::new(room), settled: Notify::new() })
+    }
+
+    pub(crate) fn payer(&self) -> Option<&Payer> {
+        self.payer.as_ref()
+    }
+
+    pub(crate) fn currency(&self) -> Currency {
+        self.currency
+    }
+
+    /// The cap that a root's wards set on everything below it.
+    pub(crate) fn cap(&self, scope: &str, wards: &Wards) -> Option<Operation> {
+        let payer = self.payer.as_ref()?;
+        let limit = *wards.max_cost.iter().find(|limit| limit.currency() == payer.currency)?;
+        let (authorization, scope) = (payer.authorization, scope.to_owned());
+        Some(Operation::SetCap(SetCap { authorization, scope, parent: None, limit }))
+    }
+
+    /// An entity takes part, below its parent.
+    pub(crate) fn enter(&self, entity: EntityId, parent: Option<EntityId>, wards: Option<&Wards>) {
+        let limit = wards.and_then(|wards| wards.max_cost.iter().find(|limit| limit.currency() == self.currency));
+        self.account.enter(entity, parent, limit.and_then(|limit| u64::try_from(limit.micros()).ok()));
+    }
+
+    pub(crate) fn charge(&self, entity: EntityId, micros: u64) {
+        self.account.charge(entity, micros);
+    }
+
+    /// What the tightest limit leaves, open holds not counted; none without a limit.
+    pub(crate) fn left(&self, entity: EntityId) -> Option<Money> {
+        let room = *self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = [self.account.left(entity), room].into_iter().flatten().min()?;
+        Money::new(i64::try_from(least).unwrap_or(i64::MAX), self.currency).ok()
+    }
+
+    /// Looks at the authorization again: others may have spent of it.
+    pub(crate) async fn look(&self, runtime: &Runtime) -> Result<(), Stopped> {
+        let Some(payer) = self.payer.as_ref().filter(|payer| payer.limited) else { return Ok(()) };
+        let found = runtime.loom().authorization(payer.authorization).await?;
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room(&found);
+        Ok(())
+    }
+
+    /// Something of the tree's money was moved.
+    pub(crate) fn moved(&self) {
+        self.settled.notify_waiters();
+    }
+
+    pub(crate) fn settled(&self) -> Notified<'_> {
+        self.settled.notified()
+    }
+}
+
+/// What an authorization has left for one call, where it has a limit: a day's own is the ledger's to know.
+fn room(authorization: &Authorization) -> Option<u64> {
+    let terms = &authorization.agreement.terms;
+    let micros = |money: i64| u64::try_from(money).unwrap_or(0);
+    let total = terms.max_total.map(|total| micros(total.saturating_sub(authorization.totals.spent)));
+    [total, terms.max_per_call.map(micros)].into_iter().flatten().min()
+}

@@ -1,0 +1,226 @@
+//! What a request may cost is put aside before it leaves, and what it cost is booked with the record of its answer.
+//!
+//! The hold travels in the step of the attempt, so no request leaves that nobody paid for; what becomes of it travels in
+//! the step of the answer, so no answer stands without its price. Where a store keeps no ledger, and where a crystal costs
+//! nothing, there is nothing to hold, and the wards of the circle count what was told.
+
+use std::time::Duration;
+
+use cantrip_canon::{CastId, Currency, Money, Timestamp};
+use cantrip_crystal::{Charge, Price};
+use cantrip_loom::{CallId, Error, TruncationReason};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{
+    AuthorizationRef, CallKey, Decision, Family, Guards, Hold, Operation, Owner, Phase, Principal, Question,
+    ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Trifecta, Unknown,
+};
+
+use super::{Machine, Newborn, World};
+use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
+
+/// What policy is asked by: the loop's own questions.
+const POLICY: &str = "cantrip.cast.v1";
+
+/// Who pays for a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Payer {
+    pub authorization: AuthorizationRef,
+    pub owner: Owner,
+    pub currency: Currency,
+    /// It has a limit of money, so what has no price cannot be paid by it.
+    pub limited: bool,
+}
+
+/// Why a request did not leave.
+#[derive(Debug)]
+pub(crate) enum Unpaid {
+    Refused(Decision),
+    /// Only others of its tree stood in the way, and something of theirs was settled.
+    Waited,
+}
+
+/// What has to be held for a request.
+#[derive(Debug)]
+pub(super) enum Costs {
+    Nothing,
+    Held {
+        amount: Money,
+        output_tokens: u32,
+    },
+    /// Not even the shortest answer can be paid.
+    TooDear,
+    /// Nobody knows what it costs, and there is a limit to keep.
+    Unpriced,
+}
+
+impl Machine {
+    /// The most that a request to who is asked at `place` can cost, with as many tokens of answer as can be paid.
+    pub(super) fn costs(&self, price: &Price, wanted: u32, world: &World<'_>) -> Costs {
+        self.costs_of(price, self.prompt_bound(), wanted, world)
+    }
+
+    /// The same of a request with so many tokens of prompt at most.
+    pub(super) fn costs_of(&self, price: &Price, prompt: u64, wanted: u32, world: &World<'_>) -> Costs {
+        let limited = world.money_left.is_some() || world.payer.is_some_and(|payer| payer.limited);
+        match price {
+            Price::Free => return Costs::Nothing,
+            Price::Unknown if limited => return Costs::Unpriced,
+            Price::Unknown => return Costs::Nothing,
+            Price::Listed(_) => {}
+        }
+        let mut output = wanted;
+        if let Some(left) = world.money_left {
+            let affords = price.affords(left, prompt).unwrap_or(0);
+            output = output.min(u32::try_from(affords).unwrap_or(u32::MAX));
+            if output < wanted.min(OUTPUT_TOKENS_MIN) {
+                return Costs::TooDear;
+            }
+        }
+        match price.worst(prompt, u64::from(output)) {
+            Some(amount) => Costs::Held { amount, output_tokens: output },
+            None => Costs::Unpriced,
+        }
+    }
+
+    /// What is told where not even the shortest answer can be paid: nothing, where a ward says it already.
+    pub(super) fn too_dear(&self, world: &World<'_>) -> Option<Refusal> {
+        let payer = world.payer.filter(|_| self.facts.circle.wards().max_cost.is_empty())?;
+        let left = world.money_left.map_or_else(|| "nothing".to_owned(), |left| left.to_string());
+        Some(codes::budget_spent("the shortest answer", left, payer.authorization.to_string()).into())
+    }
+
+    /// No tokeniser makes more than a token of a byte.
+    fn prompt_bound(&self) -> u64 {
+        // A request may add one to the list.
+        let messages = self.view.len() as u64 + 1;
+        let measure = self.facts.cantrip.measure();
+        let images = (self.images.len() as f64 * measure.image_tokens).ceil() as u64;
+        let bytes = self.view.bytes().saturating_add(self.view.frame().definition_bytes);
+        let bound = bytes.saturating_add(messages.saturating_mul(MESSAGE_TOKENS_BOUND)).saturating_add(images);
+        measure.window.map_or(bound, |window| bound.min(window))
+    }
+
+    /// The hold for an attempt, and its id; none where nobody keeps a ledger.
+    pub(super) fn hold(
+        &self,
+        crystal: &str,
+        call: CallId,
+        attempt: u32,
+        amount: Money,
+        world: &World<'_>,
+    ) -> Option<(ReservationId, Operation)> {
+        let payer = world.payer?;
+        let call = CallKey::new(call.to_string()).ok()?;
+        let now = world.now.wall;
+        let lasts = self.facts.circle.wards().timeout.unwrap_or_default();
+        let run = self.facts.run;
+        let hold = Hold {
+            authorization: payer.authorization,
+            run,
+            root_run: run,
+            call,
+            attempt,
+            amount,
+            retry_class: RetryClass::SafeRetry,
+            scope: self.facts.scope.clone(),
+            decision: world.ids.next(now),
+            approval: None,
+            at: now,
+            expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
+        };
+        let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
+        let question = Question {
+            policy_id: POLICY.to_owned(),
+            phase: Phase::Spend,
+            subject: Subject::model_call(provider, crystal),
+            principal: self.principal(payer),
+            guards: Guards::default(),
+            trifecta: Trifecta::default(),
+        };
+        Some((hold.id(), Operation::Reserve(Box::new(Reserve { hold, question }))))
+    }
+
+    fn principal(&self, payer: &Payer) -> Principal {
+        Principal {
+            owner: payer.owner.clone(),
+            run_id: Some(self.facts.run.to_string()),
+            root_run_id: Some(self.facts.run.to_string()),
+            thread_id: Some(self.facts.entity.to_string()),
+            autopilot_id: self.facts.cantrip.name().map(str::to_owned),
+        }
+    }
+
+    /// What becomes of a hold goes with the next records.
+    pub(super) fn settle_hold(
+        &mut self,
+        reservation: Option<ReservationId>,
+        price: &Price,
+        charge: &Charge,
+        at: Timestamp,
+    ) {
+        let Some(reservation) = reservation else { return };
+        let settled = match (charge, super::ask::charged(price, charge)) {
+            (Charge::Nothing, _) => Operation::release(reservation, at),
+            (Charge::Reported(_), Some(actual)) => Operation::commit(reservation, actual, None, at),
+            (Charge::Reported(_) | Charge::Unknown, _) => Operation::unknown(reservation, Unknown::StreamCut, at),
+        };
+        self.money.push(settled);
+    }
+
+    /// The scope that a child's money is counted in, and the cap that comes with it: its own, where its wards leave it
+    /// less than its parent has.
+    pub(super) fn scope_of(&self, child: &Newborn, cast: CastId, world: &World<'_>) -> (String, Option<Operation>) {
+        let (own, above) = (&child.child.circle.wards().max_cost, &self.facts.circle.wards().max_cost);
+        let cap = world.payer.filter(|_| own != above).and_then(|payer| {
+            let limit = *own.iter().find(|limit| limit.currency() == payer.currency)?;
+            let (scope, parent) = (cast.to_string(), Some(self.facts.scope.clone()));
+            Some(SetCap { authorization: payer.authorization, scope, parent, limit })
+        });
+        match cap {
+            Some(cap) => (cap.scope.clone(), Some(Operation::SetCap(cap))),
+            None => (self.facts.scope.clone(), None),
+        }
+    }
+
+    /// The request was not paid for, so it never left.
+    pub(super) fn unpaid(&mut self, unpaid: Unpaid, world: &World<'_>) -> Result<(), Error> {
+        self.ready = None;
+        self.unrecorded()?;
+        match unpaid {
+            Unpaid::Waited => Ok(()),
+            Unpaid::Refused(decision) => {
+                let refusal = refusal(&decision, self.facts.crystal(), world);
+                let fault = world.words.fault(refusal);
+                self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| ())
+            }
+        }
+    }
+}
+
+/// The refusal of a hold, by the reason of the decision.
+pub(super) fn refusal(decision: &Decision, subject: &str, world: &World<'_>) -> Refusal {
+    let authorization = world.payer.map_or_else(String::new, |payer| payer.authorization.to_string());
+    let code = decision.reason_code.as_str();
+    let data = serde_json::json!({
+        "reason_code": code, "evaluation_hash": decision.evaluation_hash, "authorization_id": authorization,
+    });
+    let at = world.now.wall.to_string();
+    match code.rsplit('.').next().unwrap_or_default() {
+        "budget_exhausted" | "run_limit" => {
+            let left = world.money_left.map_or_else(|| "money".to_owned(), |left| left.to_string());
+            codes::budget_spent("the next request", left, authorization).data(data).into()
+        }
+        "per_call_limit" => codes::per_call("the next request", authorization).data(data).into(),
+        "per_day_limit" => codes::per_day("the next request", authorization).data(data).into(),
+        "authorization_expired" => codes::expired(authorization, at).data(data).into(),
+        "authorization_revoked" => codes::revoked(authorization, at).data(data).into(),
+        "unknown_price" => codes::price_unknown(subject, authorization).data(data).into(),
+        "reconcile_required" => codes::reconcile_first(subject).data(data).into(),
+        reason => {
+            let needs =
+                decision.decision == Ruling::NeedsApproval || decision.reason_code.family() == Family::ApprovalRequired;
+            let why = if needs { "a person has to approve it" } else { reason };
+            codes::not_authorized(subject, why).data(data).into()
+        }
+    }
+}

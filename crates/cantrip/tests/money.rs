@@ -1,0 +1,265 @@
+//! Money in the loop: the worst case is held with the attempt, what it cost is booked with the answer, and nothing leaves
+//! that nobody pays for.
+
+use crate::support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cantrip::{Call, Cantrip, Casting, Runtime};
+use cantrip_canon::{IdSource, Money, Timestamp};
+use cantrip_circle::gate::builtin;
+use cantrip_crystal::{Crystal, Price, Rates, Request, Response, Retry};
+use cantrip_loom::{Answer, AnyLoom, Journal, Ledger, Memory, Page, Step, StepId, TruncationReason, Usage, Wanted};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_code;
+use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
+use serde_json::json;
+use support::{Acting, Count, Dying, call, done, house_of, intent_of, memory, said_before, script, talking};
+
+fn money(text: &str) -> Money {
+    text.parse().unwrap()
+}
+
+/// A dollar for a million tokens in, ten for a million out: a token of answer is ten micros.
+fn listed() -> Price {
+    Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
+}
+
+fn used(prompt: u64, completion: u64) -> Usage {
+    Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() }
+}
+
+/// Each reservation: its state, the number of its attempt, what was booked, what was held.
+async fn rows(runtime: &Runtime) -> Vec<(&'static str, u32, i64, i64)> {
+    let rows = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+    let told =
+        |row: &cantrip_spend::Row| (row.state_name(), row.terms().attempt, row.spent(), row.terms().amount.micros());
+    rows.iter().map(|booked| told(&booked.row)).collect()
+}
+
+async fn adds_up(runtime: &Runtime) {
+    let findings = runtime.loom().audit().await.unwrap();
+    assert!(findings.adds_up(), "{findings:?}");
+}
+
+/// Gives the cantrip of this name so much, and no more.
+async fn grant(runtime: &Runtime, name: &str, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
+    let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
+    let id = AuthorizationRef::Issued(IdSource::seeded(99).next(at));
+    let mut terms = Terms {
+        mode: Mode::DelegatedBudget,
+        scope: Scope { autopilot_id: Some(name.to_owned()), ..Scope::default() },
+        issued_at: at,
+        ..Terms::local()
+    };
+    change(&mut terms);
+    let issue = Authorize { authorization: id, terms, actor: "a person".to_owned(), reason: "a test".to_owned(), at };
+    let step = Step::apart(StepId::new("grant").unwrap()).money(Operation::Authorize(Box::new(issue)));
+    assert!(matches!(runtime.loom().append(step).await.unwrap(), Answer::Committed(_)));
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_is_held_before_and_booked_with_its_answer() {
+    let runtime = memory();
+    let crystal = script([
+        call("echo", json!({"text": 1})).with_usage(used(100, 10)),
+        Response::error(429, "busy"),
+        done("over").with_usage(used(200, 20)),
+    ]);
+    let cantrip = talking(&crystal).price(listed()).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    let rows = rows(&runtime).await;
+    let states: Vec<_> = rows.iter().map(|(state, attempt, spent, _)| (*state, *attempt, *spent)).collect();
+    assert_eq!(states, [("committed", 1, 200), ("released", 1, 0), ("committed", 2, 400)]);
+    assert!(rows.iter().all(|(_, _, spent, held)| held >= spent), "what is held is the worst case: {rows:?}");
+    let local = runtime.loom().authorization(AuthorizationRef::Local).await.unwrap();
+    assert_eq!((local.totals.spent, local.totals.reserved), (600, 0));
+    assert_eq!(cast.outcome.unwrap().cost.unwrap().micros(), 600);
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_free_holds_nothing() {
+    let runtime = memory();
+    let cantrip = talking(&script([done("over").with_usage(used(100, 10))])).build().unwrap();
+    assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+    assert_eq!(rows(&runtime).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_on_cost_shortens_answers_and_then_ends_the_cast() {
+    let runtime = memory();
+    let caps = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&caps);
+    let crystal = Acting(move |request: &Request| {
+        seen.lock().unwrap().push(request.output_tokens_max);
+        let answer = u64::from(request.output_tokens_max).min(2_000);
+        call("echo", json!({"text": said_before(request)})).with_usage(used(100, answer))
+    });
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).ward("max_cost", "0.05 USD").build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
+    assert_code(cast.reply(), codes::WARD_REACHED);
+    let leaf = cast.outcome.as_ref().unwrap().leaf.unwrap();
+    assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    let caps = caps.lock().unwrap().clone();
+    assert_eq!(caps.len(), 3, "the third is short, and a fourth cannot be paid: {caps:?}");
+    assert!(caps.is_sorted_by(|one, next| one > next) && caps[0] < 5_000, "what is left pays for less: {caps:?}");
+    let spent: i64 = rows(&runtime).await.iter().map(|(_, _, spent, _)| spent).sum();
+    assert!(spent <= 50_000, "{spent}");
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked() {
+    for (change, code) in [
+        (Box::new(|terms: &mut Terms| terms.max_total = Some(40)) as Box<dyn FnOnce(&mut Terms)>, codes::BUDGET_SPENT),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.expires_at = Some(terms.issued_at);
+            }),
+            codes::EXPIRED,
+        ),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.revoked_at = Some(terms.issued_at);
+            }),
+            codes::REVOKED,
+        ),
+        (Box::new(|terms: &mut Terms| terms.mode = Mode::Deny), codes::NOT_AUTHORIZED),
+    ] {
+        let runtime = memory();
+        let crystal = script([done("never said").with_usage(used(100, 10))]);
+        let cantrip = talking(&crystal).name("spender").price(listed()).build().unwrap();
+        let id = grant(&runtime, "spender", change).await;
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
+        assert_code(cast.reply(), code);
+        assert_eq!(crystal.asked(), 0, "nothing left");
+        assert_eq!(rows(&runtime).await, []);
+        let authorization = runtime.loom().authorization(id).await.unwrap();
+        assert_eq!((authorization.totals.spent, authorization.totals.reserved), (0, 0));
+        adds_up(&runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_dies_during_a_request_leaves_it_to_be_reconciled_and_the_next_one_is_held_anew() {
+    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let seen = requests.clone();
+    let crystal = Acting(move |request: &Request| {
+        if said_before(request) > 0 {
+            return done("over").with_usage(used(100, 10));
+        }
+        seen.up();
+        call("echo", json!({"text": 1})).with_usage(used(100, 10))
+    });
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+    let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 2)), 1);
+    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    let heir = house_of(memory, 2);
+    let cast = heir.resume(&cantrip, died.run.unwrap()).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    assert_eq!(requests.get(), 2);
+    let states: Vec<_> = rows(&heir).await.iter().map(|(state, attempt, _, _)| (*state, *attempt)).collect();
+    assert_eq!(states, [("reconcile_required", 1), ("committed", 2), ("committed", 1)]);
+    adds_up(&heir).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_answer_keeps_its_hold_and_the_retry_has_its_own() {
+    let runtime = memory();
+    let crystal = script([
+        Response { break_after: Some(1), usage: None, ..Response::text("I was ab") },
+        done("over").with_usage(used(100, 10)),
+    ]);
+    let retry = Retry { max_retries: 2, ..Retry::default() };
+    let cantrip = talking(&crystal).price(listed()).retry(retry).build().unwrap();
+    assert!(runtime.cast(&cantrip, Casting::on("go")).await.answer().is_some());
+    let states: Vec<_> = rows(&runtime).await.iter().map(|(state, attempt, _, _)| (*state, *attempt)).collect();
+    assert_eq!(states, [("reconcile_required", 1), ("committed", 2)]);
+    adds_up(&runtime).await;
+}
+
+/// A conversation that may delegate; each answer has at most so many tokens.
+fn tree(crystal: impl Crystal + 'static, answer_tokens: u32) -> cantrip::recipe::Builder {
+    Cantrip::builder()
+        .crystal(crystal)
+        .call(Call::new().max_tokens(answer_tokens))
+        .price(listed())
+        .gate(builtin::done())
+        .gate(builtin::echo())
+        .gate(builtin::call_agent_batch())
+        .ward("max_turns", 20)
+        .ward("max_depth", 3)
+}
+
+fn batch(children: usize) -> Response {
+    let requests: Vec<_> = (0..children).map(|n| json!(format!("child {n}"))).collect();
+    call("call_agent_batch", json!({ "requests": requests }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_run_at_once_never_spend_more_than_their_tree_may() {
+    for (store, _folder) in support::stores() {
+        let runtime = house_of(store, 3);
+        let crystal = Acting(|request: &Request| {
+            let said = match intent_of(request).as_str() {
+                "go" => batch(8),
+                _ => call("echo", json!({"text": said_before(request)})),
+            };
+            let answer = u64::from(request.output_tokens_max).min(300);
+            Response { delay: Duration::from_millis(50), ..said.with_usage(used(200, answer)) }
+        });
+        let cantrip = tree(crystal, 300).ward("max_cost", "0.10 USD").build().unwrap();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
+        if let Ok(findings) = runtime.loom().audit().await {
+            assert!(findings.adds_up(), "{findings:?}");
+            let spent: i64 = rows(&runtime).await.iter().map(|(_, _, spent, _)| spent).sum();
+            assert!(spent <= 100_000 && spent > 80_000, "nearly all of it, and no more: {spent}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wide_tree_with_twice_what_it_needs_comes_to_its_end() {
+    let runtime = memory();
+    let crystal = Acting(|request: &Request| {
+        let said = match (intent_of(request).as_str(), said_before(request)) {
+            ("go", 0) => batch(8),
+            (_, 0) if request.definitions.iter().any(|tool| tool.name == "call_agent_batch") => batch(8),
+            _ => done("over"),
+        };
+        Response { delay: Duration::from_millis(20), ..said.with_usage(used(1_000, 500)) }
+    });
+    // 1 + 8 + 64 entities; those that delegate answer twice: 82 requests of 6,000 micros.
+    let cantrip = tree(crystal, 500).ward("max_depth", 2).ward("max_cost", "0.984 USD").build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    let rows = rows(&runtime).await;
+    assert_eq!((rows.len(), rows.iter().map(|(_, _, spent, _)| spent).sum::<i64>()), (82, 82 * 6_000));
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_beyond_its_bound_is_booked_in_full_and_ends_the_cast() {
+    let runtime = memory();
+    // Told to say at most 300 tokens, it says thousands.
+    let crystal = script([call("echo", json!({"text": 1})).with_usage(used(100, 9_000)), done("never said")]);
+    let cantrip = talking(&crystal).call(Call::new().max_tokens(300)).price(listed()).ward("max_cost", "0.05 USD");
+    let cantrip = cantrip.build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
+    assert_eq!(crystal.asked(), 1);
+    let rows = rows(&runtime).await;
+    assert_eq!((rows[0].0, rows[0].2), ("committed", 90_100), "in full, beyond what was held: {rows:?}");
+    let leaf = cast.outcome.unwrap().leaf.unwrap();
+    assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    adds_up(&runtime).await;
+}
