@@ -116,12 +116,9 @@ fn what_is_no_toml_is_told_with_its_place() {
 
 #[test]
 fn what_is_not_built_yet_is_refused_in_plain_words() {
-    for (line, text) in [
-        (2, "medium = 'browser'"),
-        (2, "medium = 'human'"),
-        (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']"),
-        (3, "[gates.api]\nurl = 'https://example.com'"),
-    ] {
+    for (line, text) in
+        [(2, "medium = 'browser'"), (2, "medium = 'human'"), (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']")]
+    {
         let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains(&format!("line {line}:")) && found[0].contains("not in this version"), "{found:?}");
@@ -415,6 +412,15 @@ parameters = { type = "object" }
 [gates.call_agent_batch]
 crystal = ["scripted/s.yaml"]
 mediums = "javascript"
+[gates.weather]
+url = "https://example.com/v1/{city}?units={units}"
+method = "POST"
+headers = { "X-Plain" = "yes" }
+allow_hosts = ["localhost:8080"]
+bytes = "10KiB"
+timeout = "5s"
+on_error = "error"
+
 [gates.shell]
 root = "work"
 read_only = true

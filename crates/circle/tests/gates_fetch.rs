@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_circle::Circle;
-use cantrip_circle::gate::builtin::{Fetch, Resolver};
+use cantrip_circle::gate::builtin::{Endpoint, Fetch, OnError, Resolver};
 use cantrip_circle::medium::Running;
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Reply, codes};
@@ -295,4 +295,62 @@ async fn a_host_that_does_not_answer_is_an_error_and_one_that_hangs_is_given_up(
     let site = Site::serving(&[("/", "hang".into())]).await;
     let impatient = circle([site.fetch().time_max(Duration::from_millis(50)).gate()], json!({}));
     assert_code(&fetch(&impatient, &site.url("/")).await, codes::TIMED_OUT);
+}
+
+/// An endpoint of this site.
+fn endpoint(site: &Site, method: &str, path: &str) -> Endpoint {
+    let made = Endpoint::new("api", "Asks the site.", method, &site.url(path)).expect("an endpoint");
+    made.allow_hosts([site.address.to_string()])
+}
+
+fn holding(endpoint: Endpoint) -> Circle {
+    circle([endpoint.gate()], json!({"allow_trifecta": "this test has nothing to steal"}))
+}
+
+#[tokio::test]
+async fn an_endpoint_fills_its_places_sends_its_headers_and_reads_json() {
+    let page = ok("200 OK", "{\"warm\": true}");
+    let pages = [("/v1/a%2Fb?units=m&day=2", page.clone()), ("/v1", page)];
+    let site = Site::serving(&pages).await;
+    let asking = endpoint(&site, "get", "/v1/{city}?units={units}").header("Authorization", "Bearer hunter2");
+    let held = holding(asking.expect("a header"));
+    let reply = call(&held, "api", json!({"city": "a/b", "units": "m", "day": 2})).await;
+    assert_code(&reply, codes::GATE_OK);
+    assert_eq!(value(&reply), &json!({"warm": true}));
+    assert!(site.heard.lock().await[0].to_lowercase().contains("authorization: bearer hunter2"));
+    assert!(!format!("{held:?} {reply:?}").contains("hunter2"));
+    let missing = call(&held, "api", json!({"city": "a"})).await;
+    assert_code(&missing, codes::TARGET_UNUSABLE);
+    let sending = holding(endpoint(&site, "POST", "/v1"));
+    assert_code(&call(&sending, "api", json!({"city": "Bonn"})).await, codes::GATE_OK);
+    assert!(site.heard.lock().await[1].starts_with("POST /v1 "), "what has no place in the address is its body");
+}
+
+#[tokio::test]
+async fn an_endpoint_is_held_to_the_rules_of_fetch_and_its_failures_are_typed() {
+    let pages = [
+        ("/bad", ok("422 Unprocessable Content", "no such city")),
+        ("/broken", ok("500 Internal Server Error", "oh")),
+        ("/closed", ok("403 Forbidden", "")),
+        ("/moved", moved("302", "http://169.254.169.254/latest")),
+    ];
+    let site = Site::serving(&pages).await;
+    let ask = async |path: &str| call(&holding(endpoint(&site, "GET", path)), "api", json!({})).await;
+    let reported = ask("/bad").await;
+    assert_code(&reported, codes::GATE_REPORTED);
+    assert!(reported.message().contains("HTTP 422: no such city"), "{}", reported.message());
+    let failing = holding(endpoint(&site, "GET", "/bad").on_error(OnError::Fail));
+    assert_code(&call(&failing, "api", json!({})).await, codes::GATE_FAILED);
+    assert_code(&ask("/broken").await, codes::GATE_FAILED);
+    assert_code(&ask("/closed").await, codes::AUTH_FAILED);
+    assert_code(&ask("/moved").await, codes::ADDRESS_REFUSED);
+    let before = site.requests().await;
+    let private = Endpoint::new("api", "Asks.", "GET", &site.url("/bad")).expect("an endpoint");
+    assert_code(&call(&holding(private), "api", json!({})).await, codes::ADDRESS_REFUSED);
+    let warded = circle(
+        [endpoint(&site, "GET", "/bad").gate()],
+        json!({"restrict": {"methods": ["POST"]}, "allow_trifecta": "x"}),
+    );
+    assert_code(&call(&warded, "api", json!({})).await, codes::ADDRESS_REFUSED);
+    assert_eq!(site.requests().await, before, "nobody was asked");
 }

@@ -259,7 +259,11 @@ fn root(spell: &Spell) -> String {
         .iter()
         .filter_map(|gate| match &gate.kind {
             GateKind::Files { root, .. } => root.as_deref(),
-            GateKind::Plain | GateKind::Delegation { .. } | GateKind::Fetch { .. } | GateKind::Command { .. } => None,
+            GateKind::Plain
+            | GateKind::Delegation { .. }
+            | GateKind::Fetch { .. }
+            | GateKind::Command { .. }
+            | GateKind::Endpoint(_) => None,
             GateKind::Shell(shell) => Some(&shell.root),
         })
         .collect();

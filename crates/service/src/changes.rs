@@ -52,6 +52,7 @@ impl Roots {
             | GateKind::Delegation { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
+            | GateKind::Endpoint(_)
             | GateKind::Shell(_) => None,
         });
         Self { by_gate: files.collect() }

@@ -256,6 +256,7 @@ fn gate_table(gate: &GateSpell) -> Value {
             ("output", json!(output)),
             ("on_error", json!(if *fails { "error" } else { "report" })),
         ]),
+        GateKind::Endpoint(endpoint) => endpoint.resolved(),
         GateKind::Shell(shell) => shell.resolved(),
     };
     let common = table([

@@ -9,6 +9,7 @@ use cantrip_circle::{AnyGate, Delegates, Label, MediumKind, Wards};
 use cantrip_crystal::tree::{Node, Shape};
 use serde_json::{Value, json};
 
+use super::endpoint::{self, EndpointSpell};
 use super::shell::{self, ShellSpell};
 use super::text::{Issues, Table, suggestion};
 use super::{Fault, Issue, Spell, Surroundings, read_json};
@@ -83,6 +84,7 @@ pub enum GateKind {
         output: Option<u64>,
         fails: bool,
     },
+    Endpoint(EndpointSpell),
     Shell(ShellSpell),
 }
 
@@ -157,13 +159,14 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         known(&["command", "environment", "timeout", "output", "on_error"]);
         return command(table, issues);
     }
-    for (key, what) in [("mcp", "MCP servers"), ("url", "HTTP endpoints")] {
-        if let Some(node) = table.get(key) {
-            let rule =
-                format!("{what} as gates are not in this version; a command = [...] that speaks to it can be one");
-            issues.note(node.line, table.key(key), rule);
-            return None;
-        }
+    if table.get("url").is_some() {
+        known(&endpoint::KEYS);
+        return EndpointSpell::read(table, issues).map(GateKind::Endpoint);
+    }
+    if let Some(node) = table.get("mcp") {
+        let rule = "MCP servers as gates are not in this version; a command = [...] that speaks to it can be one";
+        issues.note(node.line, table.key("mcp"), rule);
+        return None;
     }
     match cantrip_circle::gate::canonical_name(name) {
         "done" | "echo" | "ask_human" | "loom" => {
@@ -197,7 +200,7 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         }
         _ => {
             let rule = format!(
-                "no gate is called so{}; a gate of your own needs command = [...]",
+                "no gate is called so{}; a gate of your own needs command = [...] or url = \"...\"",
                 suggestion(name, &BUILT_IN)
             );
             issues.note(table.line, table.key("").trim_end_matches('.'), rule);
@@ -359,6 +362,9 @@ impl Spell {
                     made = made.output_bytes_max(usize::try_from(*output).unwrap_or(usize::MAX));
                 }
                 made.gate()
+            }
+            GateKind::Endpoint(endpoint) => {
+                endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| issue(key, rule))?
             }
             GateKind::Shell(shell) => shell.gate(&self.folder).map_err(Fault::Refused)?,
         };

@@ -15,6 +15,7 @@
 //! ```
 
 mod build;
+mod endpoint;
 mod fresh;
 mod gates;
 mod own_thread;
@@ -37,6 +38,7 @@ use cantrip_reply::{Filled, Invalid, Refusal, codes};
 use serde_json::{Value, json};
 use url::Url;
 
+pub use endpoint::EndpointSpell;
 pub use fresh::{DEFAULT, File, default_spell, fresh};
 pub use gates::{GateKind, GateSpell, Written};
 pub use own_thread::OwnThreadOf;
@@ -212,6 +214,7 @@ impl Spell {
             | GateKind::Files { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
+            | GateKind::Endpoint(_)
             | GateKind::Shell(_) => Vec::new(),
         });
         of_children.chain([self.medium]).collect()

@@ -57,7 +57,7 @@ pub fn schema() -> Value {
                 "type": "object",
                 "description": "The ways out of the circle, by name. done is always there.",
                 "properties": gates,
-                "additionalProperties": command(),
+                "additionalProperties": {"oneOf": [command(), endpoint()]},
             },
             "wards": wards(),
             "folding": object(json!({
@@ -175,6 +175,22 @@ fn command() -> Value {
             "on_error": {"enum": ["report", "error"]},
         }),
         &["command"],
+    )
+}
+
+fn endpoint() -> Value {
+    gate(
+        json!({
+            "url": text("The address, with places for arguments, as in https://example.com/v1/{city}."),
+            "method": text("The HTTP method; GET unless given."),
+            "headers": {"type": "object", "additionalProperties": {"type": "string"},
+                "description": "Headers of every request; ${NAME} stands for a variable of the environment."},
+            "allow_hosts": texts("Hosts that may be reached wherever they lie."),
+            "bytes": quantity("How much of an answer is read."),
+            "timeout": quantity("How long a request may take."),
+            "on_error": {"enum": ["report", "error"]},
+        }),
+        &["url"],
     )
 }
 

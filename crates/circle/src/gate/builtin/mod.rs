@@ -16,7 +16,7 @@ pub use command::{Command, OnError};
 pub use context::context;
 pub use done::done;
 pub use echo::echo;
-pub use fetch::{Fetch, Resolver, SystemResolver};
+pub use fetch::{Endpoint, EndpointFault, Fetch, Resolver, SystemResolver};
 pub(crate) use files::hidden;
 pub use files::{Root, RootFault, Standing, edit, list, meant, read, rewritten, search, write};
 pub use human::{Human, Question, Unanswered, ask_human};

@@ -6,6 +6,7 @@
 //! nobody here would know which address is reached.
 
 mod address;
+mod endpoint;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +27,8 @@ use crate::limits::{
 };
 use crate::medium::Running;
 use crate::ward::{Reach, Restriction, host_fits};
+
+pub use endpoint::{Endpoint, EndpointFault};
 
 /// From a name to its addresses.
 pub trait Resolver: Send + Sync + 'static {

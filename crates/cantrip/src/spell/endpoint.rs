@@ -1,0 +1,113 @@
+//! `[gates.NAME]` with a `url`: an HTTP endpoint, as its spell has it.
+
+use std::time::Duration;
+
+use cantrip_circle::AnyGate;
+use cantrip_circle::gate::builtin::{Endpoint, OnError};
+use serde_json::{Map, Value, json};
+
+use super::gates::{duration, line_of, size};
+use super::text::{Issues, Table};
+
+/// What may be said about an endpoint.
+pub(super) const KEYS: [&str; 7] = ["url", "method", "headers", "allow_hosts", "bytes", "timeout", "on_error"];
+
+/// An endpoint of a spell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointSpell {
+    /// With places such as `{city}`.
+    pub url: String,
+    pub method: String,
+    /// As they are written: a secret stands in them by its name, as in `Bearer ${WEATHER_KEY}`.
+    pub headers: Vec<(String, String)>,
+    pub allow_hosts: Vec<String>,
+    pub bytes: Option<u64>,
+    pub timeout: Option<Duration>,
+    pub fails: bool,
+}
+
+impl EndpointSpell {
+    pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Option<Self> {
+        let url = table.text("url", "\"https://example.com/v1/{city}\"", issues)?.to_owned();
+        let method = table.text("method", "\"GET\"", issues).unwrap_or("GET").to_owned();
+        let mut headers = Vec::new();
+        if let Some(written) = table.table("headers", issues) {
+            for (key, _) in written.entries() {
+                let value = written.text(&key.text, "\"Bearer ${NAME}\"", issues).unwrap_or_default();
+                headers.push((key.text.clone(), value.to_owned()));
+            }
+        }
+        let fails = match table.text("on_error", "\"report\"", issues) {
+            None | Some("report") => false,
+            Some("error") => true,
+            Some(_) => {
+                issues.note(line_of(table, "on_error"), table.key("on_error"), "this is \"report\" or \"error\"");
+                false
+            }
+        };
+        if let Err(fault) = Endpoint::new("endpoint", "", &method, &url) {
+            issues.note(line_of(table, "url"), table.key("url"), fault.to_string());
+        }
+        Some(Self {
+            url,
+            method,
+            headers,
+            allow_hosts: table.texts("allow_hosts", "[\"localhost:8080\"]", issues).unwrap_or_default(),
+            bytes: size(table, "bytes", issues),
+            timeout: duration(table, "timeout", issues),
+            fails,
+        })
+    }
+
+    /// The gate; its secrets are taken from the environment here. What is wrong is told with its key.
+    pub(super) fn gate(&self, name: &str, description: Option<&str>) -> Result<AnyGate, (&'static str, String)> {
+        let told = description.map_or_else(|| format!("Asks {}.", name), str::to_owned);
+        let made = Endpoint::new(name, told, &self.method, &self.url);
+        let mut made = made.map_err(|fault| ("url", fault.to_string()))?;
+        for (header, written) in &self.headers {
+            let value = filled(written).map_err(|rule| ("headers", rule))?;
+            made = made.header(header, &value).map_err(|fault| ("headers", fault.to_string()))?;
+        }
+        made = made.allow_hosts(&self.allow_hosts).on_error(if self.fails { OnError::Fail } else { OnError::Report });
+        if let Some(bytes) = self.bytes {
+            made = made.bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        if let Some(timeout) = self.timeout {
+            made = made.time_max(timeout);
+        }
+        Ok(made.gate())
+    }
+
+    pub(super) fn resolved(&self) -> Value {
+        let list = |items: &[String]| if items.is_empty() { Value::Null } else { json!(items) };
+        let headers: Map<String, Value> =
+            self.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let entries = [
+            ("url", json!(self.url)),
+            ("method", json!(self.method)),
+            ("headers", if headers.is_empty() { Value::Null } else { Value::Object(headers) }),
+            ("allow_hosts", list(&self.allow_hosts)),
+            ("bytes", json!(self.bytes)),
+            ("timeout", self.timeout.map_or(Value::Null, |time| json!(format!("{}ms", time.as_millis())))),
+            ("on_error", json!(if self.fails { "error" } else { "report" })),
+        ];
+        let said = entries.into_iter().filter(|(_, value)| !value.is_null());
+        Value::Object(said.map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+}
+
+/// A header with the secrets that it names; the environment has them, and no file of ours.
+fn filled(written: &str) -> Result<String, String> {
+    let mut filled = String::new();
+    let mut rest = written;
+    while let Some(open) = rest.find("${") {
+        let close = rest[open..].find('}').ok_or("a name in ${...} is not closed")? + open;
+        let name = &rest[open + 2..close];
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+        filled.push_str(&rest[..open]);
+        filled.push_str(&value.ok_or_else(|| format!("{name} is not set; export it before casting"))?);
+        rest = &rest[close + 1..];
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
