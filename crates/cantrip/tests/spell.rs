@@ -75,7 +75,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_one_that_was_meant() {
         [
             "medum: line 3: unknown key; did you mean medium?",
             "call.temprature: line 6: unknown key; did you mean temperature?",
-            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...]",
+            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...] or url = \"...\"",
             "gates.read.rot: line 9: unknown key; did you mean root?",
             "wards.max_turn: line 11: unknown ward max_turn; did you mean max_turns?",
             "retry.max_retry: line 13: unknown key; did you mean max_retries?",
