@@ -165,12 +165,12 @@ impl Gate for EndpointGate {
             }
             _ => return Err(codes::gate_failed(&promises.name, detail(status, &body)).into()),
         }
-        let value = match &body {
-            Value::String(text) if shown.get("truncated").is_none() => {
+        let value = match body.as_str() {
+            Some(text) if shown.get("truncated").is_none() => {
                 canon_json::read_foreign(text).unwrap_or_else(|_| body.clone())
             }
-            Value::String(_) => serde_json::json!({"body": body, "truncated": shown["truncated"]}),
-            _ => serde_json::json!({"binary_bytes": shown["binary_bytes"]}),
+            Some(_) => serde_json::json!({"body": body, "truncated": shown["truncated"]}),
+            None => serde_json::json!({"binary_bytes": shown["binary_bytes"]}),
         };
         Ok(codes::gate_ok(&promises.name).value(value))
     }
