@@ -183,7 +183,9 @@ fn killed(store: &str, kills: u64) {
     // As many at once as will be killed.
     let whole = ["whole one", "whole two"]
         .map(|intent| folder.spawn(&["cast", "counter.toml", intent, "--json", "--store", store]));
-    whole.map(|child| assert_counted(&answer_of(child)));
+    for child in whole {
+        assert_counted(&answer_of(child));
+    }
     // From before it opens the store until after it has ended.
     let patience_us = u64::try_from(begun.elapsed().as_micros()).expect("not that long") * 12 / 10;
     let seen = Seen::at(&folder, store);

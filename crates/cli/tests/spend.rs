@@ -171,7 +171,8 @@ fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
 
 /// A cast of a model whose price is known, with a provider on loopback.
 fn cast(folder: &Folder, provider: &Provider) -> std::process::Output {
-    let mut command = folder.command(&["cast", "look around", "--crystal", "anthropic/claude-sonnet-4-5", "--store", STORE]);
+    let mut command =
+        folder.command(&["cast", "look around", "--crystal", "anthropic/claude-sonnet-4-5", "--store", STORE]);
     command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &provider.address);
     command.stdin(std::process::Stdio::null()).output().expect("the binary runs")
 }
