@@ -154,6 +154,8 @@ cantrip_canon::limits! {
     SHELL_START_MS: u64 = 10_000, "ms";
     /// How often the warden looks at what the cages use.
     SHELL_TICK_MS: u64 = 50, "ms";
+    /// Processes that the kernel lets a cage have beyond its bound: room for bubblewrap's own, and for being seen to pass it.
+    SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
     /// How long the end of a cage that was killed is waited for.
     SHELL_GONE_MS: u64 = 5_000, "ms";
     /// Names that are offered when a gate is not there.

@@ -200,7 +200,8 @@ pub(crate) struct Run {
     pub trace: Trace,
     lease: Mutex<Lease>,
     steps: AtomicU64,
-    roots: Mutex<HashSet<CantripId>>,
+    /// The cantrips that are on record. Whoever writes one down holds it, so that nobody builds on one that is not there yet.
+    roots: tokio::sync::Mutex<HashSet<CantripId>>,
     pub places: Arc<Semaphore>,
     pub tokens: Arc<Tokens>,
     pub purse: Purse,
@@ -248,7 +249,8 @@ impl Run {
         let run = Self::with(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
-        for event in events.into_iter().filter(|event| run.is_news(event)) {
+        let mut roots = run.roots.lock().await;
+        for event in events.into_iter().filter(|event| is_news(event, &mut roots)) {
             drafts.push(match opening.take() {
                 Some(opening) => Draft::opening(now, opening, event)?,
                 None => Draft::new(now, event)?,
@@ -257,6 +259,7 @@ impl Run {
         let mut step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
         step.money = money;
         run.write(step).await?;
+        drop(roots);
         Ok(run)
     }
 
@@ -281,7 +284,7 @@ impl Run {
             trace,
             lease: Mutex::new(lease),
             steps: AtomicU64::new(0),
-            roots: Mutex::new(known),
+            roots: tokio::sync::Mutex::new(known),
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
             purse,
@@ -311,26 +314,6 @@ impl Run {
         self.past.iter().map(|(entity, log)| (*entity, log.touched.clone())).collect()
     }
 
-    /// A cantrip enters a loom once.
-    fn is_news(&self, event: &Event) -> bool {
-        match event {
-            Event::Root(root) => locked(&self.roots).insert(root.cantrip_id),
-            Event::Entity(_)
-            | Event::Cast(_)
-            | Event::Attempt(_)
-            | Event::Opened(_)
-            | Event::Started(_)
-            | Event::Settled(_)
-            | Event::Turn(_)
-            | Event::Fold(_)
-            | Event::Parked(_)
-            | Event::End(_)
-            | Event::Failed(_)
-            | Event::Reward(_)
-            | Event::Other { .. } => true,
-        }
-    }
-
     fn step_id(&self, epoch: Epoch) -> StepId {
         let number = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         StepId::new(format!("{epoch}.{number}")).expect("two numbers are a short name")
@@ -353,7 +336,10 @@ impl Run {
     ) -> Result<Written, Stopped> {
         let lease = locked(&self.lease).clone();
         let mut drafts = Vec::with_capacity(events.len());
-        for (at, event) in events.into_iter().filter(|(_, event)| self.is_news(event)) {
+        let names_root = events.iter().any(|(_, event)| matches!(event, Event::Root(_)));
+        let mut known = if names_root { Some(self.roots.lock().await) } else { None };
+        let mut roots = known.as_deref().cloned().unwrap_or_default();
+        for (at, event) in events.into_iter().filter(|(_, event)| is_news(event, &mut roots)) {
             drafts.push(Draft::new(at, event)?);
         }
         if drafts.is_empty() && money.is_empty() {
@@ -365,6 +351,9 @@ impl Run {
         step.money = money;
         match self.runtime.loom().append(step).await? {
             Answer::Committed(_) => {
+                if let Some(known) = &mut known {
+                    **known = roots;
+                }
                 if moves {
                     self.purse.moved();
                 }
@@ -417,6 +406,26 @@ impl Run {
         if let Err(error) = self.runtime.loom().release(&lease).await {
             tracing::warn!(run = %self.id, %error, "the lease could not be returned; it will expire");
         }
+    }
+}
+
+/// A cantrip enters a loom once.
+fn is_news(event: &Event, roots: &mut HashSet<CantripId>) -> bool {
+    match event {
+        Event::Root(root) => roots.insert(root.cantrip_id),
+        Event::Entity(_)
+        | Event::Cast(_)
+        | Event::Attempt(_)
+        | Event::Opened(_)
+        | Event::Started(_)
+        | Event::Settled(_)
+        | Event::Turn(_)
+        | Event::Fold(_)
+        | Event::Parked(_)
+        | Event::End(_)
+        | Event::Failed(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => true,
     }
 }
 

@@ -84,7 +84,7 @@ impl Machine {
 
     /// What is told where not even the shortest answer can be paid: nothing, where a ward says it already.
     pub(super) fn too_dear(&self, world: &World<'_>) -> Option<Refusal> {
-        let payer = world.payer.filter(|_| self.facts.circle.wards().max_cost.is_empty())?;
+        let payer = world.payer.filter(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())?;
         let left = world.money_left.map_or_else(|| "nothing".to_owned(), |left| left.to_string());
         Some(codes::budget_spent("the shortest answer", left, payer.authorization.to_string()).into())
     }

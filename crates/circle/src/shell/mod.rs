@@ -14,6 +14,7 @@ mod cage;
 mod gate;
 mod masks;
 mod medium;
+mod roster;
 mod talk;
 mod warden;
 

@@ -56,7 +56,9 @@ impl Bash {
         let unavailable = |cause: String| Refusal::from(codes::sandbox_unavailable(SHELL, cause));
         let (bubblewrap, root) = (shell.found()?, shell.root()?);
         let command = shell.caged(&bubblewrap, &bounds)?;
-        let started = warden::start(command, root).await.map_err(|error| unavailable(error.kind().to_string()))?;
+        let started = warden::start(command, root, bounds.processes)
+            .await
+            .map_err(|error| unavailable(error.kind().to_string()))?;
         let mut bash = Self::over(started).map_err(|error| unavailable(error.kind().to_string()))?;
         let said = timeout(Duration::from_millis(SHELL_START_MS), bash.said()).await;
         match said {

@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use super::Bounds;
+use super::roster::{self, Roster};
 use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
 
 /// Which bound a cage passed.
@@ -39,6 +40,7 @@ pub(super) struct Inmate {
     outer: Option<Pid>,
     root: PathBuf,
     state: Mutex<State>,
+    _roster: Option<Roster>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +120,8 @@ pub(super) struct Started {
 struct Order {
     command: Command,
     root: PathBuf,
+    /// How many the kernel may let it have.
+    processes: u64,
     answer: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -129,7 +133,7 @@ struct Ward {
 }
 
 /// Starts a cage.
-pub(super) async fn start(command: Command, root: PathBuf) -> io::Result<Started> {
+pub(super) async fn start(command: Command, root: PathBuf, processes: u64) -> io::Result<Started> {
     static DOOR: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let door = match DOOR.get() {
         Some(door) => door,
@@ -140,7 +144,7 @@ pub(super) async fn start(command: Command, root: PathBuf) -> io::Result<Started
     };
     let (answer, answered) = oneshot::channel();
     let closed = || io::Error::other("nobody starts cages any more");
-    door.send(Order { command, root, answer }).map_err(|_| closed())?;
+    door.send(Order { command, root, processes, answer }).map_err(|_| closed())?;
     answered.await.map_err(|_| closed())?
 }
 
@@ -150,9 +154,9 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
     let watched = Arc::clone(&ward);
     thread::Builder::new().name("cantrip-warden".to_owned()).spawn(move || watched.watch())?;
     thread::Builder::new().name("cantrip-cages".to_owned()).spawn(move || {
-        for Order { command, root, answer } in orders {
+        for Order { command, root, processes, answer } in orders {
             // Who asked may be gone; then the pipes close, and the cage is ended with what was sent back.
-            if let Err(Ok(unwanted)) = answer.send(ward.admit(command, root)) {
+            if let Err(Ok(unwanted)) = answer.send(ward.admit(command, root, processes)) {
                 unwanted.inmate.kill();
             }
         }
@@ -161,11 +165,17 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
 }
 
 impl Ward {
-    fn admit(&self, mut command: Command, root: PathBuf) -> io::Result<Started> {
+    fn admit(&self, mut command: Command, root: PathBuf, processes: u64) -> io::Result<Started> {
+        // A program that is missing is told by starting it.
+        let roster = roster::is_there(Path::new(command.get_program())).then(|| Roster::of(processes)).flatten();
+        if let Some(roster) = &roster {
+            command = roster.entered_by(&command);
+        }
         let mut child = command.spawn()?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let outer = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let inmate = Arc::new(Inmate { child: Mutex::new(child), outer, root, state: Mutex::default() });
+        let inmate =
+            Arc::new(Inmate { child: Mutex::new(child), outer, root, state: Mutex::default(), _roster: roster });
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             inmate.kill();
             return Err(io::Error::other("it has no pipes"));
