@@ -204,6 +204,8 @@ fn a_key_in_a_file_beside_is_found_and_one_that_is_rejected_is_told_and_hidden()
     let output = cast(&folder, "anthropic", &["--json"], &[("ANTHROPIC_BASE_URL", &provider.address)]);
     let envelope: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert_envelope(&envelope, codes::AUTH_FAILED.any());
+    let hint = envelope["data"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains("invalid x-api-key"), "in the provider's words: {envelope}");
     assert!(provider.asked()[0].contains(KEY), "it was sent where it belongs");
     assert!(!format!("{output:?}").contains(KEY), "and is shown nowhere: {output:?}");
     let bad = cast(&folder, "anthropic", &["--json"], &[("ANTHROPIC_BASE_URL", "not an address")]);

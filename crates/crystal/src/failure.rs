@@ -157,7 +157,10 @@ impl Failure {
                 let told = retry_after.as_ref().map(|after| json!({"retry_after_ms": millis(after)}));
                 codes::rate_limited(crystal, attempts).data(told)
             }
-            Cause::Status { status: 401 | 403, .. } => codes::auth_failed(crystal),
+            Cause::Status { status: status @ (401 | 403), detail, .. } => {
+                let hint = format!("look at its key; it said: {status} {detail}");
+                codes::auth_failed(crystal).data(json!({ "hint": hint }))
+            }
             Cause::Status { status: status @ 500.., detail, .. } => {
                 codes::unreachable(crystal, format!("{status} {detail}"))
             }
