@@ -289,6 +289,7 @@ impl Episode {
                 let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
                 let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
                 run.remember(logs, bodies);
+                run.take_stock(|_| false).await?;
                 if let Some(log) = run.past.get(&entity) {
                     worked = log.worked;
                     machine.knows(run.kin());
@@ -328,11 +329,15 @@ impl Episode {
         };
         match rest {
             Rest::Waiting(waiting) => {
+                // Nobody waits for the answer to a request that was given up.
+                let dropped = run.dropped().await?;
                 if let Waiting::Interrupted = waiting {
                     let reason = ParkReason::Interrupted;
                     let elapsed_ms = Some(millis(seat.elapsed()));
                     let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms };
-                    run.append(vec![(run.runtime.now().wall, parked.into())], Vec::new()).await?;
+                    run.append_moving(vec![(run.runtime.now().wall, parked.into())], dropped).await?;
+                } else {
+                    run.append_moving(Vec::new(), dropped).await?;
                 }
                 Ok(Rested::Waits(waiting))
             }

@@ -47,6 +47,10 @@ cantrip_canon::limits! {
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
     /// How long a hold of money outlives the time of its cast before recovery may look at it.
     HOLD_GRACE_SECONDS: u64 = 60, "s";
+    /// How often what is left reserved is looked through by who takes a run over, if others mark some of it meanwhile.
+    ESTATE_TRIES_MAX: usize = 8, "times";
+    /// How often holds without a living owner are looked for while something is cast.
+    SWEEP_MS: u64 = 30_000, "ms";
     /// How long a lease lasts unless it is renewed.
     LEASE_MS: u64 = 30_000, "ms";
     /// How often a lease is renewed while its run is worked on.

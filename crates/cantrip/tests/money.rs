@@ -263,3 +263,183 @@ async fn an_answer_beyond_its_bound_is_booked_in_full_and_ends_the_cast() {
     assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
     adds_up(&runtime).await;
 }
+
+/// A tree whose process dies while both of its children wait for their first answers; who goes on with it, and what each
+/// reservation was then. `cap` is in micros.
+async fn two_orphans(store: AnyLoom, cap: i64) -> (Runtime, Cantrip, cantrip_canon::RunId) {
+    let crystal = Acting(|request: &Request| {
+        let said = match (intent_of(request).as_str(), said_before(request)) {
+            ("go", 0) => batch(2),
+            _ => done("over"),
+        };
+        Response { delay: Duration::from_millis(50), ..said.with_usage(used(200, 20)) }
+    });
+    let cap = Money::new(cap, cantrip_canon::Currency::USD).unwrap();
+    let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
+    // The run, the root's request, its answer with both children, a request of each.
+    let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 5)), 1);
+    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    (house_of(store, 2), cantrip, died.run.unwrap())
+}
+
+/// Goes on with what `two_orphans` left, with so much room beyond what was lost.
+async fn orphans_go_on(store: AnyLoom, patience: Duration, root: i64, child: i64, more: i64, answers: bool) {
+    let (heir, cantrip, run) = two_orphans(store, root + 2 * child + more).await;
+    let going = tokio::time::timeout(patience, heir.resume(&cantrip, run));
+    let cast = going.await.expect("it comes to an end");
+    match answers {
+        true => assert_eq!(cast.answer(), Some(&json!("over")), "{more}: {:?}", cast.reply()),
+        false => assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{more}: {:?}", cast.reply()),
+    }
+    let rows = rows(&heir).await;
+    let lost = rows.iter().filter(|(state, ..)| *state == "reconcile_required").count();
+    assert_eq!(lost, 2, "{more}: {rows:?}");
+    assert!(rows.iter().all(|(state, ..)| *state != "reserved"), "{more}: {rows:?}");
+    adds_up(&heir).await;
+}
+
+/// What the root's request cost, and what is held for each child's.
+async fn prices() -> (i64, i64) {
+    let (before, _, _) = two_orphans(AnyLoom::new(Memory::new()), 1_000_000).await;
+    let rows = rows(&before).await;
+    let states: Vec<_> = rows.iter().map(|(state, ..)| *state).collect();
+    assert_eq!(states, ["committed", "reserved", "reserved"], "both are on their way: {rows:?}");
+    (rows[0].2, rows[1].3)
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_children_are_marked_before_anything_is_asked_for_and_never_wait_for_each_other() {
+    let (root, child) = prices().await;
+    // Room for what was lost, and: for nothing more; for half a request; for one; for both.
+    for (more, answers) in [(0, false), (child / 2, false), (child + child / 4, true), (2 * child, true)] {
+        orphans_go_on(AnyLoom::new(Memory::new()), Duration::from_secs(600), root, child, more, answers).await;
+    }
+}
+
+#[tokio::test]
+async fn orphaned_children_in_a_database_do_not_wait_for_each_other_either() {
+    let (root, child) = prices().await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = cantrip_store::Store::sqlite(folder.path().join("loom.db")).unwrap();
+    orphans_go_on(AnyLoom::new(store), Duration::from_secs(60), root, child, child / 2, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_without_asking_again_marks_what_its_lost_owner_held() {
+    let (heir, cantrip, run) = two_orphans(AnyLoom::new(Memory::new()), 1_000_000).await;
+    assert_code(&heir.cancel(run, &cantrip_loom::Actor::new("someone").unwrap()).await.reply, codes::CHANGED);
+    let cast = heir.resume(&cantrip, run).await;
+    assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
+    let states: Vec<_> = rows(&heir).await.iter().map(|(state, ..)| *state).collect();
+    assert_eq!(states, ["committed", "reconcile_required", "reconcile_required"]);
+    adds_up(&heir).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fold_that_was_being_written_when_its_owner_died_is_marked_too() {
+    let (memory, folds) = (AnyLoom::new(Memory::new()), Count::default());
+    let seen = folds.clone();
+    let crystal = Acting(move |request: &Request| {
+        let fold = request.definitions.is_empty();
+        if fold {
+            seen.up();
+        }
+        let said = match (fold, request.utterances) {
+            (true, _) => Response::text("what was done"),
+            (false, 0..=2) => call("echo", json!({"text": request.utterances})),
+            (false, _) => done("over"),
+        };
+        said.with_usage(used(200, 20))
+    });
+    let folding = cantrip::fold::Folding {
+        strategy: cantrip_loom::Strategy::Summary,
+        trigger_after_turns: Some(2),
+        ..Default::default()
+    };
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).folding(folding).build().unwrap();
+    let mut marked = 0;
+    for dies_after in 2..12 {
+        let memory = if dies_after == 2 { memory.clone() } else { AnyLoom::new(Memory::new()) };
+        let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), dies_after)), 1);
+        let died = dying.cast(&cantrip, Casting::on("go")).await;
+        if died.answer().is_some() {
+            break;
+        }
+        let heir = house_of(memory, 2);
+        let cast = heir.resume(&cantrip, died.run.unwrap()).await;
+        assert_eq!(cast.answer(), Some(&json!("over")), "dead after {dies_after}: {:?}", cast.reply());
+        let listed = heir.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        assert!(listed.iter().all(|booked| booked.row.state_name() != "reserved"), "dead after {dies_after}");
+        let of_fold = |booked: &cantrip_spend::Booked| {
+            booked.row.state_name() == "reconcile_required" && booked.row.terms().call.to_string().starts_with("fold_")
+        };
+        marked += listed.iter().filter(|booked| of_fold(booked)).count();
+        adds_up(&heir).await;
+    }
+    assert!(folds.get() > 1 && marked >= 1, "at some point a fold was under way: {marked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_process_held_is_marked_by_a_sweep_and_what_a_living_one_holds_is_not() {
+    {
+        let store = AnyLoom::new(Memory::new());
+        let crystal = Acting(|_: &Request| Response { delay: Duration::from_secs(600), ..done("over") });
+        let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+        let living = house_of(store.clone(), 1);
+        let under_way = tokio::spawn({
+            let (living, cantrip) = (living.clone(), cantrip.clone());
+            async move { living.cast(&cantrip, Casting::on("live")).await }
+        });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Another process: it dies during its request, and nobody goes on with its run.
+        let quick = talking(&script([done("never heard").with_usage(used(1, 1))])).price(listed()).build().unwrap();
+        let dying = house_of(AnyLoom::new(Dying::after(store.clone(), 2)), 2);
+        assert!(dying.cast(&quick, Casting::on("die")).await.outcome.is_none());
+        let sweeper = house_of(store, 3);
+        assert_eq!(sweeper.recover().await.ok(), Some(0), "its time is not over");
+        // The living one looks every half minute, and renews its lease: a call that takes ten minutes is never touched.
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let states: Vec<_> = rows(&sweeper).await.iter().map(|(state, ..)| *state).collect();
+        assert_eq!(states, ["reserved", "reconcile_required"], "{states:?}");
+        assert_eq!(sweeper.recover().await.ok(), Some(0), "once");
+        adds_up(&sweeper).await;
+        let cast = under_way.await.unwrap();
+        assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+        let listed = sweeper.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        let why: Vec<_> = listed
+            .iter()
+            .map(|booked| match &booked.row {
+                cantrip_spend::Row::ReconcileRequired(unknown) => unknown.state().why.as_str(),
+                cantrip_spend::Row::Reserved(_)
+                | cantrip_spend::Row::Committed(_)
+                | cantrip_spend::Row::Released(_) => "known",
+            })
+            .collect();
+        // The answer of the living one came without its usage.
+        assert_eq!(why, ["usage_not_reported", "crashed"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_because_the_run_rests_is_marked_with_its_parking() {
+    let runtime = memory();
+    let crystal = Acting(|request: &Request| {
+        Response { delay: Duration::from_secs(if said_before(request) == 0 { 60 } else { 0 }), ..done("over") }
+            .with_usage(used(10, 1))
+    });
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+    let cancel = cantrip::Cancel::new();
+    let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+    let parking = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cancel.park();
+    };
+    let (cast, ()) = tokio::join!(casting, parking);
+    assert_eq!(cast.reply().data()["state"], "waiting");
+    let states = |rows: Vec<(&'static str, u32, i64, i64)>| rows.iter().map(|row| row.0).collect::<Vec<_>>();
+    assert_eq!(states(rows(&runtime).await), ["reconcile_required"]);
+    let cast = runtime.resume(&cantrip, cast.run.unwrap()).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    assert_eq!(states(rows(&runtime).await), ["reconcile_required", "committed"]);
+    adds_up(&runtime).await;
+}

@@ -1,6 +1,8 @@
 //! The bounds of this room; the defaults of the medium's wards are among them.
 
 cantrip_canon::limits! {
+    /// What a provider may call a payment.
+    CORRELATION_BYTES_MAX: usize = 256, "bytes";
     /// The longest program a code medium takes; a longer one is refused before it is read.
     PROGRAM_BYTES_MAX: usize = 256 << 10, "bytes";
     /// Heap of one sandbox. Passing it is latched by the allocator and stops the program, whatever the program catches.

@@ -206,6 +206,7 @@ impl RunCommand {
         free_all(&store.loom).await?;
         let viewer = Viewer::new(Shows::Nothing);
         let service = Service::new(viewer.house(&store, guard));
+        service.recover().await?;
         let runs: Vec<RunId> = service.orphans().await?.into_iter().map(|run| run.run_id).collect();
         if runs.is_empty() {
             let filled = codes::read("runs without an owner").value(json!([]));

@@ -352,6 +352,11 @@ impl Filled<Success> {
     pub fn value(self, value: impl Serialize) -> Self {
         self.note(VALUE, value)
     }
+
+    /// What it gave, before it is made safe to be shown.
+    pub fn given(&self) -> Option<&Value> {
+        self.draft.data.get(VALUE)
+    }
 }
 
 /// One Invalid, Denied or Failure on its way out of a helper.

@@ -25,6 +25,12 @@ impl Service {
         }
     }
 
+    /// Marks what processes that are gone left reserved: see [`Runtime::recover`](cantrip::Runtime::recover). This is what a
+    /// process does when it starts.
+    pub async fn recover(&self) -> Result<u64, Refusal> {
+        self.runtime().recover().await
+    }
+
     /// Goes on with these runs, a few at once; `cantrip_of` finds what each was cast with, and `done` hears of each when
     /// it rests. One that someone else takes first, or whose cantrip cannot be found, is answered so and left alone.
     ///

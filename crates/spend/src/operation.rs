@@ -91,6 +91,8 @@ pub enum Unknown {
     TimedOut,
     StreamCut,
     Crashed,
+    /// It answered, and did not say what it counted.
+    UsageNotReported,
     MissingProviderCorrelationId,
 }
 
@@ -101,6 +103,7 @@ impl Unknown {
             Self::TimedOut => "timed_out",
             Self::StreamCut => "stream_cut",
             Self::Crashed => "crashed",
+            Self::UsageNotReported => "usage_not_reported",
             Self::MissingProviderCorrelationId => "missing_provider_correlation_id",
         }
     }

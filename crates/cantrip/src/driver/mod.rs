@@ -7,6 +7,7 @@
 mod asking;
 mod children;
 mod environment;
+mod estate;
 mod execute;
 mod halting;
 mod idle;

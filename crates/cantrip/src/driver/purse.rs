@@ -4,12 +4,13 @@
 //! measured with before it is asked for: the limits of the wards on the way up, and the room of the authorization as it was
 //! when someone last looked. Where a store keeps no ledger the wards are all there is.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use cantrip_canon::{Currency, EntityId, Money, RunId};
 use cantrip_circle::Wards;
 use cantrip_loom::{Error, Ledger};
-use cantrip_spend::{Authorization, Operation, Owner, Principal, SetCap};
+use cantrip_spend::{Authorization, Move, Operation, Owner, Principal, ReservationId, SetCap};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -26,6 +27,8 @@ pub(crate) struct Purse {
     account: Tokens,
     /// What the authorization has left, where it has a limit.
     room: Mutex<Option<u64>>,
+    /// What is held for calls that are on their way.
+    held: Mutex<HashMap<ReservationId, Money>>,
     settled: Notify,
 }
 
@@ -58,7 +61,8 @@ impl Purse {
             limited: room(found).is_some(),
         });
         let room = authorization.as_ref().and_then(room);
-        Ok(Self { payer, currency, account: Tokens::default(), room: Mutex::new(room), settled: Notify::new() })
+        let (account, held, settled) = (Tokens::default(), Mutex::default(), Notify::new());
+        Ok(Self { payer, currency, account, room: Mutex::new(room), held, settled })
     }
 
     pub(crate) fn payer(&self) -> Option<&Payer> {
@@ -85,6 +89,45 @@ impl Purse {
 
     pub(crate) fn charge(&self, entity: EntityId, micros: u64) {
         self.account.charge(entity, micros);
+    }
+
+    /// What is held for a call of unknown outcome is not there for others.
+    pub(crate) fn lost(&self, entity: Option<EntityId>, held: Money) {
+        if let Some(entity) = entity.filter(|_| held.currency() == self.currency) {
+            self.account.charge(entity, u64::try_from(held.micros()).unwrap_or(0));
+        }
+    }
+
+    /// Takes in what was moved for an entity: what it holds, and what of that is lost from sight.
+    pub(crate) fn follow(&self, entity: EntityId, money: &[Operation]) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for operation in money {
+            match operation {
+                Operation::Reserve(asked) => {
+                    held.insert(asked.hold.id(), asked.hold.amount);
+                }
+                Operation::Move { reservation, to, .. } => {
+                    let amount = held.remove(reservation);
+                    match (to, amount) {
+                        (Move::MarkReconcileRequired { .. }, Some(amount)) => self.lost(Some(entity), amount),
+                        (
+                            Move::MarkReconcileRequired { .. }
+                            | Move::Commit { .. }
+                            | Move::Release
+                            | Move::Reconcile(_)
+                            | Move::Adopt,
+                            _,
+                        ) => {}
+                    }
+                }
+                Operation::SetCap(_)
+                | Operation::AskApproval(_)
+                | Operation::DecideApproval(_)
+                | Operation::Authorize(_)
+                | Operation::Revise(_)
+                | Operation::Revoke(_) => {}
+            }
+        }
     }
 
     /// What the tightest limit leaves, open holds not counted; none without a limit.

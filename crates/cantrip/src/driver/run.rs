@@ -309,6 +309,13 @@ impl Run {
         (self.past, self.bodies) = (past, bodies);
     }
 
+    /// The entity whose cast is this scope; of an unknown one the root counts.
+    pub(super) fn of_scope(&self, scope: &str) -> Option<EntityId> {
+        let of = |log: &Log| log.cast.as_ref().is_some_and(|cast| cast.cast_id.to_string() == scope);
+        let root = || self.past.iter().find(|(_, log)| log.parent.is_none()).map(|(entity, _)| *entity);
+        self.past.iter().find(|(_, log)| of(log)).map(|(entity, _)| *entity).or_else(root)
+    }
+
     /// What every entity of the run touched, as far as the records go.
     pub(crate) fn kin(&self) -> HashMap<EntityId, Labels> {
         self.past.iter().map(|(entity, log)| (*entity, log.touched.clone())).collect()
@@ -323,6 +330,18 @@ impl Run {
     pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
         match self.append_paid(events, bodies, Vec::new()).await? {
             Written::Whole(bytes) => Ok(bytes),
+            Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
+        }
+    }
+
+    /// Writes records of this run, and settles or marks what is held; nothing is reserved.
+    pub(crate) async fn append_moving(
+        &self,
+        events: Vec<(Timestamp, Event)>,
+        money: Vec<Operation>,
+    ) -> Result<(), Stopped> {
+        match self.append_paid(events, Vec::new(), money).await? {
+            Written::Whole(_) => Ok(()),
             Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
         }
     }
@@ -390,6 +409,11 @@ impl Run {
                     Err(error) => return error.into(),
                 }
                 renewed_at = tokio::time::Instant::now();
+            }
+            if self.runtime.is_to_sweep()
+                && let Err(error) = self.runtime.recovered().await
+            {
+                tracing::warn!(%error, "holds without an owner could not be looked for");
             }
             // A store that cannot be read now is noticed by whoever writes to it next.
             let news: Vec<Record> = self.runtime.loom().read(self.id, seen).try_collect().await.unwrap_or_default();

@@ -17,7 +17,7 @@ use cantrip_reply::Guard;
 use super::environment::Base;
 use super::{Halting, Idle};
 use crate::events::{Silent, Watcher};
-use crate::limits::IDLE_SANDBOXES_MAX;
+use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
 /// are the same house.
@@ -38,6 +38,8 @@ struct Inner {
     rebuild_cpu_max: Duration,
     /// The runs that are under way here.
     under_way: Arc<Mutex<HashMap<RunId, Halting>>>,
+    /// When holds without an owner were last looked for.
+    swept: Arc<Mutex<Option<tokio::time::Instant>>>,
     /// What gates keep for entities whose runs wait here.
     resting: Arc<Mutex<BTreeMap<EntityId, Belongings>>>,
 }
@@ -75,6 +77,7 @@ impl Runtime {
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             under_way: Arc::default(),
+            swept: Arc::default(),
             resting: Arc::default(),
         }))
     }
@@ -198,6 +201,21 @@ impl Runtime {
     /// What ends the runs that are under way here.
     pub(crate) fn under_way(&self) -> MutexGuard<'_, HashMap<RunId, Halting>> {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds without an owner are being looked for.
+    pub(crate) fn swept_now(&self) {
+        *self.0.swept.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::time::Instant::now());
+    }
+
+    /// Whether it is time to do so; who is told yes does.
+    pub(crate) fn is_to_sweep(&self) -> bool {
+        let mut swept = self.0.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = swept.is_none_or(|at| at.elapsed() >= Duration::from_millis(SWEEP_MS));
+        if due {
+            *swept = Some(tokio::time::Instant::now());
+        }
+        due
     }
 
     pub(crate) fn is_askable(&self) -> bool {

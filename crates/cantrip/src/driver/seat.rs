@@ -356,15 +356,21 @@ impl Seat {
         tokio::pin!(settled);
         // Listens before it asks, so that nothing is settled between the two unnoticed.
         settled.as_mut().enable();
-        let records = match run.append_paid(events.clone(), bodies.clone(), money).await? {
-            Written::Whole(records) => records,
+        let records = match run.append_paid(events.clone(), bodies.clone(), money.clone()).await? {
+            Written::Whole(records) => {
+                run.purse.follow(self.entity(), &money);
+                records
+            }
             Written::Refused(decision) => return Ok(Some(Unpaid::Refused(decision))),
             Written::Wait => {
+                // Who waits for others holds no place that they might need.
+                self.place = None;
                 tokio::select! { biased;
                     _ = self.halting.halted() => {}
                     () = self.halting.pausing() => {}
                     () = settled => {}
                 }
+                self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
                 return Ok(Some(Unpaid::Waited));
             }
         };

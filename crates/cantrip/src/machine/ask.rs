@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use cantrip_canon::{Instant, Money, TurnId};
 use cantrip_circle::MediumKind;
-use cantrip_crystal::{Answer, Charge, Crystal, Failure, Plan, Price, contract, limits::DEMANDS_MAX};
+use cantrip_crystal::{Answer, Cause, Charge, Crystal, Failure, Plan, Price, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
     Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{Operation, ReservationId, Unknown};
+use cantrip_spend::{ReservationId, Unknown};
 use serde_json::Value;
 
 use super::money::Costs;
@@ -39,10 +39,8 @@ pub(super) struct Asking {
     output_tokens: u32,
     /// The most that the request can come to, under a token limit.
     worst_tokens: Option<u64>,
-    /// What is held for the attempt that is on its way, or was when its owner was lost.
+    /// What is held for the attempt that is on its way. What an earlier owner held was marked when it was taken over.
     reservation: Option<ReservationId>,
-    /// Whether it is another owner's.
-    orphaned: bool,
     /// A fold was made, or tried, because the crystal said that the list is too long.
     refolded: bool,
     /// Such a fold was being written when its writer was lost.
@@ -79,7 +77,6 @@ impl Asking {
             output_tokens: 0,
             worst_tokens: None,
             reservation: None,
-            orphaned: false,
             refolded: false,
             refolding: false,
         }
@@ -97,14 +94,12 @@ impl Asking {
     pub(super) fn recorded(&mut self, turn: TurnId, attempt: u32, reservation: Option<ReservationId>, fresh: bool) {
         self.turn = Some(turn);
         self.attempt = attempt;
-        self.orphaned = !fresh && reservation.is_some();
-        self.reservation = reservation;
+        self.reservation = reservation.filter(|_| fresh);
     }
 
     /// The attempt has come to its end.
     pub(super) fn settled(&mut self) {
         self.reservation = None;
-        self.orphaned = false;
     }
 }
 
@@ -257,7 +252,6 @@ impl Machine {
         if hold.is_some() && !self.pending.is_empty() {
             return Ok(self.appended());
         }
-        self.disown(world)?;
         let asking = self.asking()?;
         let call = CallId::request(turn);
         let aside = Arc::clone(&asking.aside);
@@ -280,18 +274,6 @@ impl Machine {
         self.asking()?.stage = Stage::Flying;
         let messages = if aside.is_empty() { messages } else { messages.with_aside(aside) };
         Ok(Effect::Ask(Asked { turn, call, place, tries, before, messages, output_tokens }))
-    }
-
-    /// What another owner held for an attempt that nobody heard of again: whether it was charged is not known.
-    fn disown(&mut self, world: &World<'_>) -> Result<(), Error> {
-        let asking = self.asking()?;
-        if asking.orphaned
-            && let Some(reservation) = asking.reservation.take()
-        {
-            asking.orphaned = false;
-            self.money.push(Operation::unknown(reservation, Unknown::Crashed, world.now.wall));
-        }
-        Ok(())
     }
 
     /// The attempt that was about to leave does not; nothing of it is on record.
@@ -318,7 +300,7 @@ impl Machine {
                 contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,
                 contract::Breach::DuplicateCall { .. } => false,
             };
-            self.settle_attempt(breach.filled().into(), answered_with(usage), world)?;
+            self.settle_attempt(breach.filled().into(), answered_with(usage), Unknown::UsageNotReported, world)?;
             if again {
                 let asking = self.asking()?;
                 asking.empties += 1;
@@ -329,7 +311,8 @@ impl Machine {
         }
         if contract::call_missing(self.facts.cantrip.choice_at(self.place()), &utterance) && !self.talks() {
             let prompts = self.asking()?.demands + 1;
-            self.settle_attempt(contract::call_never_came(prompts).into(), answered_with(usage), world)?;
+            let refusal = contract::call_never_came(prompts).into();
+            self.settle_attempt(refusal, answered_with(usage), Unknown::UsageNotReported, world)?;
             if prompts > DEMANDS_MAX {
                 return self.fail(Failing::CallMissing(prompts), world);
             }
@@ -356,7 +339,7 @@ impl Machine {
         let cost = charged(&price, &charge);
         let attempt = self.asking()?.attempt;
         let held = self.asking()?.reservation.take();
-        self.settle_hold(held, &price, &charge, world.now.wall);
+        self.settle_hold(held, &price, &charge, Unknown::UsageNotReported, world.now.wall);
         let opened = Opened {
             turn_id,
             cast_id: self.facts.cast,
@@ -371,14 +354,20 @@ impl Machine {
     }
 
     /// A failed attempt is recorded for what it cost; it reaches no list and no turn.
-    fn settle_attempt(&mut self, refusal: Refusal, charge: Charge, world: &World<'_>) -> Result<Fault, Error> {
+    fn settle_attempt(
+        &mut self,
+        refusal: Refusal,
+        charge: Charge,
+        why: Unknown,
+        world: &World<'_>,
+    ) -> Result<Fault, Error> {
         let turn = self.turn_asked_for(world)?;
         let attempt = self.asking()?.attempt;
         let since = self.asking()?.since;
         let price = self.facts.cantrip.price_at(self.place());
         let fault = world.words.fault(refusal);
         let held = self.asking()?.reservation.take();
-        self.settle_hold(held, &price, &charge, world.now.wall);
+        self.settle_hold(held, &price, &charge, why, world.now.wall);
         let settled = CallSettled {
             call_id: CallId::request(turn),
             reply: fault.mark.clone(),
@@ -402,7 +391,7 @@ impl Machine {
     pub(super) fn failed(&mut self, failure: Failure, plan: Plan, world: &World<'_>) -> Result<(), Error> {
         let tries = self.asking()?.tries;
         self.asking()?.aside = Arc::default();
-        self.settle_attempt(failure.filled(tries).into(), failure.charge, world)?;
+        self.settle_attempt(failure.filled(tries).into(), failure.charge, lost(&failure), world)?;
         if failure.context_too_long() {
             self.asking()?.stage = Stage::Check;
             if self.fold_to_last(world)? {
@@ -482,7 +471,7 @@ impl Machine {
     /// The request was given up: nobody knows whether it will be charged for.
     pub(super) fn interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(TruncationReason::Cancelled);
-        self.settle_attempt(self.halted_by(reason), Charge::Unknown, world)?;
+        self.settle_attempt(self.halted_by(reason), Charge::Unknown, given_up(reason), world)?;
         self.end_alone(reason, None, world).map(|_| ())
     }
 }
@@ -490,6 +479,31 @@ impl Machine {
 /// An answer is charged for as its provider counted it.
 pub(super) fn answered_with(usage: Option<Usage>) -> Charge {
     usage.map_or(Charge::Unknown, Charge::Reported)
+}
+
+/// Why nobody knows what a failed request cost, if nobody does.
+pub(super) fn lost(failure: &Failure) -> Unknown {
+    match &failure.cause {
+        Cause::TimedOut { .. } => Unknown::TimedOut,
+        Cause::Broken { .. } | Cause::TooLarge { .. } | Cause::Unreachable { .. } => Unknown::StreamCut,
+        Cause::Status { .. } | Cause::ContextTooLong { .. } | Cause::Refused { .. } | Cause::Rejected { .. } => {
+            Unknown::UsageNotReported
+        }
+    }
+}
+
+/// The same of one that was given up.
+pub(super) fn given_up(reason: TruncationReason) -> Unknown {
+    match reason {
+        TruncationReason::Timeout => Unknown::TimedOut,
+        TruncationReason::MaxTurns
+        | TruncationReason::MaxTokens
+        | TruncationReason::MaxCost
+        | TruncationReason::ParentTerminated
+        | TruncationReason::Cancelled
+        | TruncationReason::CrystalError
+        | TruncationReason::LoopDetected => Unknown::StreamCut,
+    }
 }
 
 /// What a request cost; none if nobody knows.

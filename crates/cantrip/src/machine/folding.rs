@@ -10,10 +10,10 @@ use cantrip_canon::{FoldId, Instant};
 use cantrip_crystal::{Answer, Charge, Crystal, Failure, Messages, Plan as Again, contract};
 use cantrip_loom::{Attempt, CallId, CallSettled, Error, ReplyMark, Strategy};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::ReservationId;
+use cantrip_spend::{ReservationId, Unknown};
 use serde_json::Value;
 
-use super::ask::{Asking, answered_with, charged};
+use super::ask::{Asking, answered_with, charged, given_up, lost};
 use super::money::{Costs, Unpaid};
 use super::{Effect, Machine, Phase, World, Worst};
 use crate::fold::{Made, Means, Plan, Reading, Trigger};
@@ -273,6 +273,7 @@ impl Machine {
                 Err(contract::Breach::Empty.filled().into()),
                 Value::Null,
                 answered_with(usage),
+                Unknown::UsageNotReported,
                 world,
             )?;
             return self.degrade(world);
@@ -281,7 +282,7 @@ impl Machine {
         let call = summarising.call();
         let Some(written) = summarising.reading.written(said) else {
             // The record keeps what the next piece is read with.
-            self.settle_summary(Ok(()), Value::from(said), answered_with(usage), world)?;
+            self.settle_summary(Ok(()), Value::from(said), answered_with(usage), Unknown::UsageNotReported, world)?;
             let summarising = self.summarising()?;
             summarising.piece += 1;
             summarising.attempt = 0;
@@ -290,14 +291,15 @@ impl Machine {
         };
         let (fold, plan) = (summarising.fold, summarising.plan);
         // The fold has the text.
-        self.settle_summary(Ok(()), Value::Null, answered_with(usage), world)?;
+        self.settle_summary(Ok(()), Value::Null, answered_with(usage), Unknown::UsageNotReported, world)?;
         let made = Made { attempt: Some(call), ..Made::summary(&self.view, plan, self.means(), &written) };
         self.record_fold(&made, fold, world)
     }
 
     pub(super) fn fold_failed(&mut self, failure: Failure, plan: Again, world: &World<'_>) -> Result<(), Error> {
         let tries = self.summarising()?.attempt;
-        self.settle_summary(Err(failure.filled(tries).into()), Value::Null, failure.charge, world)?;
+        let refusal = failure.filled(tries).into();
+        self.settle_summary(Err(refusal), Value::Null, failure.charge, lost(&failure), world)?;
         match plan {
             Again::Again(delay) => {
                 self.summarising()?.stage = Stage::Wait(delay);
@@ -323,7 +325,8 @@ impl Machine {
     /// The request was given up: nobody knows whether it will be charged for.
     pub(super) fn fold_interrupted(&mut self, world: &World<'_>) -> Result<(), Error> {
         let reason = self.halt.unwrap_or(cantrip_loom::TruncationReason::Cancelled);
-        self.settle_summary(Err(self.halted_by(reason)), Value::Null, Charge::Unknown, world)?;
+        let refusal = self.halted_by(reason);
+        self.settle_summary(Err(refusal), Value::Null, Charge::Unknown, given_up(reason), world)?;
         self.leave_folding();
         Ok(())
     }
@@ -343,6 +346,7 @@ impl Machine {
         outcome: Result<(), Refusal>,
         written: Value,
         charge: Charge,
+        why: Unknown,
         world: &World<'_>,
     ) -> Result<(), Error> {
         let (reply, result): (ReplyMark, Value) = match outcome {
@@ -356,7 +360,7 @@ impl Machine {
         let (call_id, attempt, since) = (summarising.call(), summarising.attempt, summarising.since);
         let held = summarising.reservation.take();
         let price = self.facts.cantrip.summary_price();
-        self.settle_hold(held, &price, &charge, world.now.wall);
+        self.settle_hold(held, &price, &charge, why, world.now.wall);
         let settled = CallSettled {
             call_id,
             reply,

@@ -156,13 +156,14 @@ impl Machine {
         reservation: Option<ReservationId>,
         price: &Price,
         charge: &Charge,
+        why: Unknown,
         at: Timestamp,
     ) {
         let Some(reservation) = reservation else { return };
         let settled = match (charge, super::ask::charged(price, charge)) {
             (Charge::Nothing, _) => Operation::release(reservation, at),
             (Charge::Reported(_), Some(actual)) => Operation::commit(reservation, actual, None, at),
-            (Charge::Reported(_) | Charge::Unknown, _) => Operation::unknown(reservation, Unknown::StreamCut, at),
+            (Charge::Reported(_) | Charge::Unknown, _) => Operation::unknown(reservation, why, at),
         };
         self.money.push(settled);
     }

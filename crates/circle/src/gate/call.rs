@@ -7,7 +7,7 @@ use cantrip_loom::{Body, CallId, Change};
 use cantrip_reply::Trace;
 use serde_json::{Map, Value};
 
-use super::Belongings;
+use super::{Belongings, Doubt};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Who asks.
@@ -26,7 +26,7 @@ pub struct Call {
     pub arguments: Map<String, Value>,
     /// None outside a run, as in tests and previews.
     pub identity: Option<Identity>,
-    /// The same whenever this call is made again.
+    /// The same whenever this call is made again. Of a call that is paid for, the key that its provider is to be given.
     pub idempotency_key: Option<String>,
     /// The wards on what it may reach; they hold for links and redirects too, which only the gate sees.
     pub restrict: Arc<Restriction>,
@@ -55,6 +55,12 @@ pub struct Entered {
     pub bodies: Vec<Body>,
     /// What the call really cost.
     pub cost: Option<Money>,
+    /// Its provider's own id for it.
+    pub correlation: Option<String>,
+    /// Why nobody knows whether it was charged for.
+    pub doubt: Option<Doubt>,
+    /// Nothing of it left this house, so nothing can have been charged.
+    pub unbegun: bool,
 }
 
 impl Effects {
@@ -68,6 +74,21 @@ impl Effects {
     /// It cost this much.
     pub fn cost(&self, cost: Money) {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).cost = Some(cost);
+    }
+
+    /// Its provider keeps it under this id.
+    pub fn correlation(&self, id: impl Into<String>) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).correlation = Some(id.into());
+    }
+
+    /// Nobody knows whether it was charged for. The first reason stands.
+    pub fn doubt(&self, doubt: Doubt) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).doubt.get_or_insert(doubt);
+    }
+
+    /// Nothing of it left this house.
+    pub fn unbegun(&self) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unbegun = true;
     }
 
     /// Everything noted so far.

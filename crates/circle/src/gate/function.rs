@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Call, Gate, Promises, Purity};
+use super::{Call, Gate, Promises, Purity, Settlement};
 use crate::Label;
 
 /// For a function that takes none.
@@ -175,6 +175,14 @@ impl<F, A, M> FunctionGate<F, A, M> {
     #[must_use]
     pub fn polling(mut self) -> Self {
         self.promises.polling = true;
+        self
+    }
+
+    /// It moves money: see [`Settlement`]. Its function may note the cost and the provider's id in
+    /// [`Call::effects`], or answer with them.
+    #[must_use]
+    pub fn settling(mut self, settlement: Settlement) -> Self {
+        self.promises = self.promises.settling(settlement);
         self
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod function;
 mod promises;
 pub(crate) mod run;
 mod schema;
+mod settlement;
 
 use std::fmt;
 use std::pin::Pin;
@@ -27,6 +28,7 @@ pub use function::{FunctionGate, NoArguments, Outcome, gate, gate_with_call, out
 pub use promises::{Promises, Purity};
 pub use run::{Executed, Halt, Stop, Stopper, refuse};
 pub use schema::{Schema, SchemaFault, Violation};
+pub use settlement::{CORRELATION, Doubt, Settlement};
 
 use crate::ward::Reach;
 use crate::{Label, Labels};
@@ -130,6 +132,13 @@ impl AnyGate {
         self
     }
 
+    /// The same gate as one that moves money.
+    #[must_use]
+    pub fn settling(mut self, settlement: Settlement) -> Self {
+        self.promises.settlement = Some(settlement);
+        self
+    }
+
     /// The same gate with another description.
     #[must_use]
     pub fn described(mut self, description: impl Into<String>) -> Self {
@@ -156,8 +165,12 @@ impl AnyGate {
         self.gate.reaches(arguments)
     }
 
+    /// The most that a call with these arguments can cost.
     pub fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
-        self.gate.worst_cost(arguments)
+        match &self.promises.settlement {
+            Some(settlement) => Some(settlement.most()),
+            None => self.gate.worst_cost(arguments),
+        }
     }
 }
 

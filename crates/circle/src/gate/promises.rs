@@ -5,6 +5,7 @@ use std::time::Duration;
 use cantrip_reply::limits::GATE_RESULT_BYTES_MAX;
 use serde_json::Value;
 
+use super::Settlement;
 use crate::{Label, Labels};
 
 /// What calling a gate does to the world, as far as a resume, a fork or a neighbour may rely on it.
@@ -39,6 +40,8 @@ pub struct Promises {
     pub brief: bool,
     /// It keeps something for its entity between calls that no record can restore.
     pub keeps: bool,
+    /// It moves money, and its answers have to say so.
+    pub settlement: Option<Settlement>,
     /// What its reply may have in bytes.
     pub result_bytes_max: usize,
     /// After which time it is ended.
@@ -58,6 +61,7 @@ impl Promises {
             polling: false,
             brief: false,
             keeps: false,
+            settlement: None,
             result_bytes_max: GATE_RESULT_BYTES_MAX,
             time_max: None,
         }
@@ -84,6 +88,12 @@ impl Promises {
     #[must_use]
     pub fn keeping(mut self) -> Self {
         self.keeps = true;
+        self
+    }
+
+    #[must_use]
+    pub fn settling(mut self, settlement: Settlement) -> Self {
+        self.settlement = Some(settlement);
         self
     }
 

@@ -7,7 +7,7 @@ use cantrip_reply::{Call as Guarding, Filled, Guard, Guarded, Refusal, Reply, Re
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::{AnyGate, Belongings, Call, Effects, Entered, Identity, Purity};
+use super::{AnyGate, Belongings, Call, Doubt, Effects, Entered, Identity, Purity};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Why a call under way is ended from outside; it becomes that call's reply.
@@ -115,11 +115,16 @@ impl Crossing {
         let tool = move |rb: ReplyBuilder| async move {
             let Self { gate, arguments, restrict, limits, belongings, identity, idempotency_key } = self;
             let trace = rb.trace();
+            let (settlement, effects_of) = (promises.settlement.clone(), effects.clone());
             let call = Call { arguments, identity, idempotency_key, restrict, limits, belongings, effects, trace };
             let answered = match (stop.halted(), promises.brief) {
                 (Some(halt), _) => Err(halt.refusal()),
                 (None, true) => gate.gate.call(call).await,
-                (None, false) => until(stop, gate.gate.call(call)).await,
+                (None, false) => until(stop, gate.gate.call(call), &effects_of).await,
+            };
+            let answered = match (settlement, answered) {
+                (Some(settlement), Ok(filled)) => settlement.settled(&promises.name, filled, &effects_of),
+                (_, answered) => answered,
             };
             reply(rb, answered)
         };
@@ -153,10 +158,17 @@ pub(crate) fn reply(rb: ReplyBuilder, answered: Result<Filled<Success>, Refusal>
     }
 }
 
-async fn until<T>(mut stop: Stop, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+async fn until<T>(
+    mut stop: Stop,
+    work: impl Future<Output = Result<T, Refusal>>,
+    effects: &Effects,
+) -> Result<T, Refusal> {
     tokio::select! { biased;
         answered = work => answered,
-        halt = stop.stopped() => Err(halt.refusal()),
+        halt = stop.stopped() => {
+            effects.doubt(Doubt::Cut);
+            Err(halt.refusal())
+        }
     }
 }
 

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use cantrip_canon::json;
 use cantrip_reply::{Filled, Refusal, Success, codes};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::timeout;
 
-use super::process::{Beyond, Process, Ran};
+use super::process::{Beyond, Process, Ran, RunFault};
 use crate::Label;
-use crate::gate::{AnyGate, Call, Gate, Promises};
+use crate::gate::{AnyGate, Call, Doubt, Gate, Promises};
 use crate::limits::{COMMAND_ERROR_BYTES, COMMAND_MS, COMMAND_OUTPUT_BYTES_MAX};
+
+/// The variable in which a program finds the key of its call: the same whenever the call is made again.
+pub const KEY_VARIABLE: &str = "CANTRIP_IDEMPOTENCY_KEY";
 
 /// What an error object of a program means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,10 +106,20 @@ impl Command {
         codes::gate_failed(&self.promises.name, detail.into()).into()
     }
 
-    async fn run(&self, arguments: &Map<String, Value>) -> Result<Ran, Refusal> {
-        let input = Value::Object(arguments.clone()).to_string();
-        let ran = self.process.run(input.as_bytes(), self.output_bytes_max, Beyond::Refused, COMMAND_ERROR_BYTES);
-        ran.await.map_err(|fault| self.failed(fault.to_string()))
+    async fn run(&self, call: &Call) -> Result<Ran, Refusal> {
+        let input = Value::Object(call.arguments.clone()).to_string();
+        let mut process = self.process.clone();
+        if let Some(key) = &call.idempotency_key {
+            process.environment.push((KEY_VARIABLE.to_owned(), key.clone()));
+        }
+        let ran = process.run(input.as_bytes(), self.output_bytes_max, Beyond::Refused, COMMAND_ERROR_BYTES);
+        ran.await.map_err(|fault| {
+            // What never began has cost nothing.
+            if let RunFault::Unstartable(_) = fault {
+                call.effects.unbegun();
+            }
+            self.failed(fault.to_string())
+        })
     }
 
     fn answer(&self, output: Ran) -> Result<Filled<Success>, Refusal> {
@@ -141,9 +154,10 @@ impl Gate for CommandGate {
 
     async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
         let command = &self.command;
-        match timeout(command.time_max, command.run(&call.arguments)).await {
+        match timeout(command.time_max, command.run(&call)).await {
             Ok(output) => command.answer(output?),
             Err(_) => {
+                call.effects.doubt(Doubt::Cut);
                 let limit_ms = u64::try_from(command.time_max.as_millis()).unwrap_or(u64::MAX);
                 Err(codes::timed_out(&command.promises.name, limit_ms).into())
             }

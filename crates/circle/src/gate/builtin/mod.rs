@@ -12,7 +12,7 @@ mod loom;
 mod process;
 
 pub use agent::{call_agent, call_agent_batch};
-pub use command::{Command, OnError};
+pub use command::{Command, KEY_VARIABLE, OnError};
 pub use context::context;
 pub use done::done;
 pub use echo::echo;

@@ -15,8 +15,11 @@ use serde_json::{Map, Value};
 use super::super::OnError;
 use super::{Fetch, Hop, Resolver};
 use crate::Label;
-use crate::gate::{AnyGate, Call, Gate, Promises, Purity};
+use crate::gate::{AnyGate, Call, Doubt, Gate, Promises, Purity};
 use crate::ward::Reach;
+
+/// The header that carries the key of a call: the same whenever the call is made again.
+const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How an endpoint becomes a gate.
 #[derive(Debug)]
@@ -152,11 +155,19 @@ impl Gate for EndpointGate {
 
     async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
         let Endpoint { promises, fetch, on_error, .. } = &self.endpoint;
-        let hop = self.endpoint.asked(&call.arguments)?;
+        let mut hop = self.endpoint.asked(&call.arguments)?;
+        let key = call.idempotency_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok());
+        if let Some(key) = key.filter(|_| !matches!(hop.method, Method::GET | Method::HEAD)) {
+            hop.headers.entry(KEY_HEADER).or_insert(key);
+        }
         let (hop, response) = fetch.follow(hop, &call.restrict).await?;
         let status = response.status().as_u16();
         let mut shown = fetch.shown(&hop, response).await?;
         let body = shown["body"].take();
+        if let 408 | 409 | 425 = status {
+            // It may be under way all the same.
+            call.effects.doubt(Doubt::Cut);
+        }
         match status {
             200..=299 => {}
             401 | 403 => return Err(codes::auth_failed(&promises.name).into()),
