@@ -86,7 +86,12 @@ impl Settlement {
         if noted.correlation.is_none() {
             match given.pointer(&self.correlation).and_then(text) {
                 Some(id) => effects.correlation(id),
-                None => return unsettled(Doubt::NoCorrelation, "gave no id of the payment: whether it was made is unknown"),
+                None => {
+                    return unsettled(
+                        Doubt::NoCorrelation,
+                        "gave no id of the payment: whether it was made is unknown",
+                    );
+                }
             }
         }
         if noted.cost.is_none() {
