@@ -7,6 +7,8 @@
 mod fold;
 mod measure;
 #[cfg(feature = "rooms")]
+mod spend;
+#[cfg(feature = "rooms")]
 mod store;
 mod stream;
 
@@ -30,6 +32,12 @@ const BENCHES: &[Bench] = &[
         name: "store",
         about: "durable turns, against flushed writes and bare transactions of the same bytes",
         run: store::run,
+    },
+    #[cfg(feature = "rooms")]
+    Bench {
+        name: "spend",
+        about: "reservations under one budget and under many, against bare transactions",
+        run: spend::run,
     },
     #[cfg(feature = "rooms")]
     Bench {

@@ -4,7 +4,7 @@
 //! measured beside it, on the same disk in the same minute: one write of the same bytes that is flushed, and one SQLite
 //! transaction with a row of the same bytes. Wall time, since what is waited for is the disk.
 
-mod floor;
+pub(crate) mod floor;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const RESULT_BYTES: usize = 1_024;
 const TURNS: usize = 2_048;
 const ROUNDS: usize = 3;
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
@@ -65,7 +65,7 @@ fn concurrent(store: &Store, runtime: &tokio::runtime::Runtime, writers: usize, 
     })
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
 }
@@ -163,11 +163,11 @@ fn throughput(folder: &Path, bytes: usize) {
     println!();
 }
 
-fn over(time: Duration, floor: Duration) -> f64 {
+pub(crate) fn over(time: Duration, floor: Duration) -> f64 {
     time.as_secs_f64() / floor.as_secs_f64()
 }
 
-fn schema() -> String {
+pub(crate) fn schema() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("bench_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
