@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use cantrip_canon::{EntityId, RunId};
+use cantrip_canon::{EntityId, Money, RunId};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
     Body, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Opening, Origin, RunKind, Step, StepId,
@@ -24,6 +24,7 @@ pub struct Casting {
     context: Option<Arc<Value>>,
     labels: Labels,
     attached: Vec<Body>,
+    budget: Option<Money>,
     cancel: Cancel,
 }
 
@@ -34,6 +35,7 @@ impl Casting {
             context: None,
             labels: Labels::none(),
             attached: Vec::new(),
+            budget: None,
             cancel: Cancel::new(),
         }
     }
@@ -53,6 +55,12 @@ impl Casting {
     /// What the intent names by its hash: the bytes of an image.
     pub fn attach(mut self, body: Body) -> Self {
         self.attached.push(body);
+        self
+    }
+
+    /// An authorization of its own, for so much in all, with everything below it. No other pays for it.
+    pub fn budget(mut self, budget: Money) -> Self {
+        self.budget = Some(budget);
         self
     }
 
@@ -116,7 +124,7 @@ impl Runtime {
 
     /// Casts a cantrip: a new entity, one episode.
     pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, cancel } = casting;
         if intent.is_blank() {
             return self.refused("cast", blank()).await;
         }
@@ -134,6 +142,11 @@ impl Runtime {
             Ok(first) => first,
             Err(error) => return self.refused("cast", store_refusal(&error)).await,
         };
+        if let Some(budget) = budget
+            && let Err(refusal) = self.grant(run, budget).await
+        {
+            return self.refused("cast", refusal).await;
+        }
         let episode = Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
@@ -318,6 +331,8 @@ pub(crate) struct Sending {
     pub bodies: Vec<Body>,
     /// Wards of this cast alone.
     pub further: Wards,
+    /// An authorization of this cast alone.
+    pub budget: Option<Money>,
     pub cancel: Cancel,
 }
 
@@ -390,7 +405,7 @@ impl Entity {
 
     /// The same with all that a casting can say, but for a context: the entity has its own.
     pub async fn send_casting(&self, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, cancel } = casting;
         if intent.is_blank() {
             return self.0.runtime.refused("send", blank()).await;
         }
@@ -402,11 +417,11 @@ impl Entity {
             Ok(held) => Intent::New(held),
             Err(error) => return self.0.runtime.refused("send", store_refusal(&error)).await,
         };
-        self.again(Sending { name: "send", intent, about, bodies, further: Wards::default(), cancel }).await
+        self.again(Sending { name: "send", intent, about, bodies, further: Wards::default(), budget, cancel }).await
     }
 
     pub(crate) async fn again(&self, sending: Sending) -> CastReply {
-        let Sending { name, intent, about, bodies, further, cancel } = sending;
+        let Sending { name, intent, about, bodies, further, budget, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
         let run: RunId = runtime.ids().next(now);
@@ -421,6 +436,12 @@ impl Entity {
             },
             Err(refusal) => return runtime.refused(name, refusal).await,
         };
+        if let Some(budget) = budget
+            && let Err(refusal) = runtime.grant(run, budget).await
+        {
+            self.give_back(Some(kept));
+            return runtime.refused(name, refusal).await;
+        }
         let circle = cantrip.circle().warded(&further);
         let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();

@@ -154,7 +154,9 @@ impl Runtime {
         };
         match continued {
             Ok((entity, intent, about)) => {
-                entity.again(Sending { name: "continue", intent, about, bodies: Vec::new(), further, cancel }).await
+                let bodies = Vec::new();
+                let sending = Sending { name: "continue", intent, about, bodies, further, budget: None, cancel };
+                entity.again(sending).await
             }
             Err(unable) => self.refused("continue", unable.refusal()).await,
         }

@@ -82,6 +82,42 @@ async fn every_request_is_held_before_and_booked_with_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cast_with_a_budget_has_an_authorization_of_its_own_and_no_other_pays() {
+    let runtime = memory();
+    let crystal = script([
+        call("echo", json!({"text": 1})).with_usage(used(100, 2_000)),
+        done("never").with_usage(used(100, 3_000)),
+        done("later").with_usage(used(100, 10)),
+    ]);
+    let cantrip = talking(&crystal).price(listed()).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("0.022 USD"))).await;
+    assert_eq!(cast.answer(), None, "2,000 tokens are 20,000 micros: what is left pays for no answer");
+    assert_code(cast.reply(), codes::BUDGET_SPENT);
+    let all = runtime.loom().authorizations(Page::FIRST).await.unwrap().items;
+    let own = all.iter().find(|row| row.id != AuthorizationRef::Local).expect("one of its own");
+    let terms = own.terms();
+    assert_eq!(terms.scope.run_id, cast.run.map(|run| run.to_string()));
+    assert_eq!((&terms.mode, terms.max_total), (&Mode::DelegatedBudget, Some(22_000)));
+    assert_eq!((own.totals.spent, own.totals.reserved), (20_100, 0));
+    let local = runtime.loom().authorization(AuthorizationRef::Local).await.unwrap();
+    assert_eq!((local.totals.spent, local.totals.reserved), (0, 0), "the one without limits was not touched");
+
+    let next = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert!(next.answer().is_some(), "another cast is paid for as ever: {:?}", next.reply());
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_in_a_currency_that_the_crystal_is_not_priced_in_is_refused() {
+    let runtime = memory();
+    let cantrip = talking(&script([done("never")])).price(listed()).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("5 EUR"))).await;
+    assert_eq!(cast.answer(), None);
+    assert_eq!(cast.reply().data()["reason_code"], "policy_denied.currency_mismatch", "{:?}", cast.reply());
+    assert_eq!(rows(&runtime).await, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_free_holds_nothing() {
     let runtime = memory();
     let cantrip = talking(&script([done("over").with_usage(used(100, 10))])).build().unwrap();

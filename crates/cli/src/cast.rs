@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cantrip::canon::Money;
 use cantrip::loom::Ending;
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply};
@@ -41,6 +42,10 @@ pub(crate) struct Cast {
     /// Another crystal than the spell names.
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
     crystal: Option<String>,
+
+    /// At most so much money for this cast with its children, as in '0.50 USD': an authorization of its own.
+    #[arg(long, value_name = "MONEY")]
+    budget: Option<Money>,
 
     /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
@@ -142,7 +147,7 @@ impl Cast {
             Some(named) => spells::crystal_named(named)?,
             None => choice::crystal(&here).await?,
         };
-        Ok(Source::built_in(&here, crystal))
+        Ok(Source::built_in(&here, crystal, self.budget))
     }
 
     async fn cast(&self, guard: &Guard, present: Present, prepared: Prepared) -> ExitCode {
@@ -150,11 +155,11 @@ impl Cast {
         origin::note(&store, &cantrip, &source);
         let shows = Shows::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
-        viewer.begin(&spell, &store);
+        viewer.begin(&spell, self.budget, &store);
         let house = viewer.house(&store, guard).askable(approve::somebody_is_here(shows));
         let service = Service::new(house);
         let cancel = Cancel::new();
-        let ask = Ask { context, cancel: cancel.clone(), ..Ask::on(intent.as_str()) };
+        let ask = Ask { context, budget: self.budget, cancel: cancel.clone(), ..Ask::on(intent.as_str()) };
         let mut reply = viewer.watch(&cancel, service.cast(&cantrip, ask)).await;
         let mut approvals = Approvals::new(&spell, shows);
         while let Some(run) = approvals.decided(&service, &reply).await {

@@ -4,25 +4,35 @@ use std::fmt::Write;
 
 use cantrip_reply::registry::{self, Registry};
 use cantrip_reply::{AnyCode, Refusal, Reply, ReplyBuilder, codes};
+use cantrip_spend::{REASON_CODES_VERSION, REASONS, Reason, Ruling};
 use serde_json::json;
 
 use crate::present::{BOLD, DIM, colour, cut, width};
 
-/// List the reply codes, or explain one.
+/// List the reply codes or the reasons of policy, or explain one.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cantrip codes\n  cantrip codes file_missing\n  \
-                        cantrip codes EN-GATE\n  cantrip codes --json")]
+#[command(after_help = "Examples:\n  cantrip codes\n  cantrip codes file_missing\n  cantrip codes EN-GATE\n  \
+                        cantrip codes --reasons\n  cantrip codes policy_denied.budget_exhausted\n  \
+                        cantrip codes --json")]
 pub(crate) struct Codes {
-    /// A code, its key, or how a code begins.
+    /// A code, its key, or how a code begins; of a reason of policy likewise.
     code: Option<String>,
 
-    /// Print the page docs/generated/codes.md.
+    /// The reasons why policy allows, denies or asks, in the place of the reply codes.
+    #[arg(long, conflicts_with = "code")]
+    reasons: bool,
+
+    /// Print the page docs/generated/codes.md, or with --reasons reasons.md.
     #[arg(long, conflicts_with_all = ["code", "json"])]
     markdown: bool,
 }
 
 impl Codes {
     pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
+        if let Some(reasons) = self.of_policy() {
+            let told = json!({"version": REASON_CODES_VERSION, "reasons": reasons});
+            return rb.success(codes::ok("codes").data(told));
+        }
         match self.selected() {
             Ok(selected) => {
                 let rows: Vec<_> = selected.iter().map(|code| code.row()).collect();
@@ -31,6 +41,18 @@ impl Codes {
             }
             Err(refusal) => rb.refuse(refusal),
         }
+    }
+
+    /// The reasons asked for, if it is reasons that are: all, or those that begin so.
+    fn of_policy(&self) -> Option<Vec<&'static Reason>> {
+        if self.reasons {
+            return Some(REASONS.iter().collect());
+        }
+        // What is the key of a reply code is meant as one.
+        let is_key = |asked: &&str| !asked.is_empty() && registry::by_key(asked).is_none();
+        let asked = self.code.as_deref().filter(is_key)?;
+        let begun: Vec<_> = REASONS.iter().filter(|reason| reason.code.starts_with(asked)).collect();
+        (!begun.is_empty()).then_some(begun)
     }
 
     /// The codes asked for: all, the one with this code or key, or those that begin so.
@@ -53,8 +75,11 @@ impl Codes {
     }
 
     pub(crate) fn draw(&self) -> String {
-        if self.markdown {
-            return registry::markdown();
+        match self.of_policy() {
+            Some(reasons) if self.markdown => return reasons_page(&reasons),
+            Some(reasons) => return draw_reasons(&reasons),
+            None if self.markdown => return registry::markdown(),
+            None => {}
         }
         match self.selected() {
             Ok(selected) => match selected.as_slice() {
@@ -64,6 +89,44 @@ impl Codes {
             Err(_) => String::new(),
         }
     }
+}
+
+/// What a decision with this reason is called.
+fn ruling(reason: &Reason) -> &'static str {
+    match reason.ruling {
+        Some(Ruling::Allowed) => "allowed",
+        Some(Ruling::Denied) => "denied",
+        Some(Ruling::NeedsApproval) => "asks a person",
+        None => "a gate failed",
+    }
+}
+
+fn draw_reasons(reasons: &[&Reason]) -> String {
+    let columns = reasons.iter().map(|reason| reason.code.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for reason in reasons {
+        let _ = writeln!(
+            text,
+            "{DIM}{:>3}{DIM:#}  {BOLD}{:<columns$}{BOLD:#}  {:<13}  {}",
+            reason.number,
+            reason.code,
+            ruling(reason),
+            reason.meaning
+        );
+    }
+    text
+}
+
+fn reasons_page(reasons: &[&Reason]) -> String {
+    let mut page = format!(
+        "# Reasons of policy\n\nThe taxonomy `{REASON_CODES_VERSION}`. A code and its number never change their meaning; \
+         new ones are added.\nA reader that does not know a code goes by its family, the part before the full stop.\n\n\
+         | number | code | decision | meaning |\n| --- | --- | --- | --- |\n"
+    );
+    for reason in reasons {
+        let _ = writeln!(page, "| {} | `{}` | {} | {} |", reason.number, reason.code, ruling(reason), reason.meaning);
+    }
+    page
 }
 
 fn draw_table(selected: &[AnyCode], width: Option<usize>) -> String {

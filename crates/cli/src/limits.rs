@@ -33,6 +33,8 @@ cantrip_canon::limits! {
     RUNS_LISTED_MAX: usize = 1_000, "runs";
     /// Turns of a run whose cost is listed; the latest ones.
     RUN_TURNS_LISTED_MAX: usize = 1_000, "turns";
+    /// Entities of a run whose cost is listed; the first ones.
+    RUN_ENTITIES_LISTED_MAX: usize = 1_000, "entities";
     /// How long to wait for the process that works on a run to end it.
     CANCEL_WAIT_MS: u64 = 10_000, "ms";
     /// What a disk should have left for a store; less is told by `doctor`.

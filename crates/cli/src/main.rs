@@ -22,6 +22,7 @@ mod loom;
 mod models;
 mod new;
 mod origin;
+mod paid;
 mod person;
 mod present;
 mod process;

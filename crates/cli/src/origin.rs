@@ -44,8 +44,10 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     };
     let noted = match source {
         Source::File(path) => json!({"spell": absolute(path)}),
-        Source::BuiltIn { folder, crystal } => {
-            json!({"built_in": "default", "folder": absolute(folder), "crystal": crystal.to_string()})
+        Source::BuiltIn { folder, crystal, budget } => {
+            let budget = budget.map(|budget| budget.to_string());
+            let (folder, crystal) = (absolute(folder), crystal.to_string());
+            json!({"built_in": "default", "folder": folder, "crystal": crystal, "budget": budget})
         }
     };
     let place = place(beside, cantrip.id());
@@ -75,7 +77,9 @@ fn noted(store: &Store, cantrip: CantripId) -> Option<Source> {
         return Some(Source::File(PathBuf::from(path)));
     }
     let text = |key: &str| noted.get(key).and_then(Value::as_str);
-    Some(Source::BuiltIn { folder: PathBuf::from(text("folder")?), crystal: text("crystal")?.parse().ok()? })
+    let (folder, crystal) = (PathBuf::from(text("folder")?), text("crystal")?.parse().ok()?);
+    let budget = text("budget").and_then(|budget| budget.parse().ok());
+    Some(Source::BuiltIn { folder, crystal, budget })
 }
 
 /// The cantrip of an entity, or the nearest to it that can be found: `same` says which. That of a child is carved out of

@@ -180,7 +180,7 @@ impl RunCommand {
         let found = cast_from(&store, run, going.spell.as_deref()).await?;
         let shows = Shows::of(present.json, going.jsonl, going.quiet);
         let mut viewer = Viewer::new(shows);
-        viewer.begin(&found.spell, &store);
+        viewer.begin(&found.spell, None, &store);
         let service = Service::new(viewer.house(&store, guard));
         let cancel = Cancel::new();
         let mut reply = match way {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cantrip::Cantrip;
+use cantrip::canon::Money;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
@@ -27,10 +28,11 @@ const BUDGET: &str = "1 USD";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     File(PathBuf),
-    /// The built-in one, over this folder and with this crystal.
+    /// The built-in one, over this folder, with this crystal, and with this budget in the place of its own.
     BuiltIn {
         folder: PathBuf,
         crystal: ModelName,
+        budget: Option<Money>,
     },
 }
 
@@ -45,7 +47,7 @@ impl Source {
                     None => Ok(spell),
                 }
             }
-            Self::BuiltIn { folder, crystal: settled } => {
+            Self::BuiltIn { folder, crystal: settled, budget } => {
                 let crystal = match crystal {
                     Some(named) => crystal_named(named)?,
                     None => settled.clone(),
@@ -54,7 +56,8 @@ impl Source {
                 // Who names no budget has one all the same, where it can be kept.
                 let priced = matches!(models::known()?.price(&crystal.to_string()), Price::Listed(_));
                 if let (true, Value::Object(wards)) = (priced, &mut spell.wards) {
-                    wards.insert("max_cost".to_owned(), BUDGET.into());
+                    let budget = budget.map_or_else(|| BUDGET.to_owned(), |budget| budget.to_string());
+                    wards.insert("max_cost".to_owned(), budget.into());
                 }
                 Ok(spell)
             }
@@ -62,9 +65,9 @@ impl Source {
     }
 
     /// The built-in spell over the project this folder lies in.
-    pub(crate) fn built_in(here: &Path, crystal: ModelName) -> Self {
+    pub(crate) fn built_in(here: &Path, crystal: ModelName, budget: Option<Money>) -> Self {
         let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
-        Self::BuiltIn { folder: root.to_owned(), crystal }
+        Self::BuiltIn { folder: root.to_owned(), crystal, budget }
     }
 
     /// As a person names it.

@@ -199,7 +199,7 @@ enum Then {
 impl Summoned<'_> {
     async fn live(&mut self) -> ExitCode {
         let typed = io::stdin().is_terminal();
-        self.viewer.begin(&self.spell, &self.store);
+        self.viewer.begin(&self.spell, None, &self.store);
         let mut input = if typed {
             self.welcome().await;
             Input::typed(&self.spell.name, self.store.beside.as_deref())

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cantrip::canon::{EntityId, RunId};
+use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::events::{Channel, Watcher};
 use cantrip::loom::{Ending, Outcome, Spent};
 use cantrip::spell::{GateKind, Spell};
@@ -105,10 +105,10 @@ impl Viewer {
     }
 
     /// Names what is about to run.
-    pub(crate) fn begin(&self, spell: &Spell, store: &Store) {
+    pub(crate) fn begin(&self, spell: &Spell, given: Option<Money>, store: &Store) {
         if self.shows.is_drawn() {
             let Spell { name, crystal, medium, .. } = spell;
-            let (root, budget) = (root(spell), budget(spell));
+            let (root, budget) = (root(spell), budget(spell, given));
             say(&format!("{DIM}{name} · {crystal} · {medium}{root}{budget} · {}{DIM:#}", store.name));
         }
     }
@@ -277,11 +277,17 @@ fn root(spell: &Spell) -> String {
     }
 }
 
-/// What the spell may spend, where it says.
-fn budget(spell: &Spell) -> String {
-    match spell.wards.get("max_cost") {
-        Some(Value::String(money)) => format!(" · at most {money}"),
-        Some(_) | None => String::new(),
+/// What may be spent, where the spell or the caller says: the less of both.
+fn budget(spell: &Spell, given: Option<Money>) -> String {
+    let ward = spell.wards.get("max_cost").and_then(Value::as_str);
+    let lower = |ward: &str, given: Money| {
+        ward.parse::<Money>().is_ok_and(|ward| ward.currency() == given.currency() && ward.micros() < given.micros())
+    };
+    match (ward, given) {
+        (Some(ward), Some(given)) if !lower(ward, given) => format!(" · at most {given}"),
+        (Some(ward), _) => format!(" · at most {ward}"),
+        (None, Some(given)) => format!(" · at most {given}"),
+        (None, None) => String::new(),
     }
 }
 

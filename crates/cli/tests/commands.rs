@@ -81,6 +81,18 @@ fn one_code_is_found_by_itself_by_its_key_and_by_its_beginning() {
 }
 
 #[test]
+fn the_reasons_of_policy_are_listed_and_one_is_explained() {
+    let reply = envelope(&cantrip(&["codes", "--reasons", "--json"]), codes::OK.any());
+    assert_eq!(reply["data"]["version"], "runtime-policy-reasons.v1");
+    assert_eq!(reply["data"]["reasons"].as_array().expect("a list").len(), cantrip_spend::REASONS.len());
+    let output = cantrip(&["codes", "policy_denied.budget_exhausted"]);
+    let told = stdout(&output);
+    assert!(told.contains("103") && told.contains("more than the authorization has left"), "{told}");
+    let family = envelope(&cantrip(&["codes", "approval_required.", "--json"]), codes::OK.any());
+    assert_eq!(family["data"]["reasons"].as_array().expect("a list").len(), 3);
+}
+
+#[test]
 fn a_code_that_does_not_exist_is_invalid_and_says_why() {
     for (asked, why) in [("XX-READ-S-001", "layer"), ("WA-READ-S-999", "regist"), ("", "form"), ("wa-read", "form")] {
         let reply = envelope(&cantrip(&["codes", asked, "--json"]), codes::NOT_FOUND.any());
@@ -267,6 +279,11 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     let failed = format!("=> {}", (0..20_000).filter(|line| line % 17 == 0).count());
     let once = "orders that the gate really got: tea 1, milk 1, cake 1";
     for expected in [&failed, "=> 20000", "TypeError", "max_turns", "verified", once] {
+        assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    }
+    for expected in
+        ["request 2  held", "policy_denied.budget_exhausted", "refund({\"order\":17})", "order 17 is refunded"]
+    {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
     for expected in [&counted, "Invalid", "0.42 USD is more than the 0.25 USD left", codes::CRASH.as_str(), "=> 17"] {

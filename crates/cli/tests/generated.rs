@@ -10,6 +10,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("codes.md", &["codes", "--markdown"]),
     ("config.md", &["schema", "config", "--markdown"]),
     ("models.md", &["models", "--markdown"]),
+    ("reasons.md", &["codes", "--reasons", "--markdown"]),
 ];
 
 #[test]

@@ -201,3 +201,38 @@ fn what_a_cast_costs_is_in_the_ledger_and_a_budget_that_is_too_small_lets_nothin
     assert!(provider.asked().is_empty(), "nothing left");
     spend(&folder, &["verify"], codes::VERIFIED.any());
 }
+
+#[test]
+fn a_budget_given_with_a_cast_is_an_authorization_of_that_run_alone() {
+    let folder = Folder::new();
+    folder.write("notes.txt", "what the file says");
+    let provider = Provider::serving(programs("anthropic"));
+    let cast = |arguments: &[&str]| {
+        let all = ["cast", "look around", "--crystal", "anthropic/claude-sonnet-4-5", "--store", STORE];
+        let all: Vec<&str> = all.iter().chain(arguments).copied().collect();
+        let mut command = folder.command(&all);
+        command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &provider.address);
+        command.stdin(std::process::Stdio::null()).output().expect("the binary runs")
+    };
+    let output = cast(&["--budget", "2.50 USD"]);
+    assert_eq!(stdout(&output), "seen\n", "{output:?}");
+    assert!(support::stderr(&output).contains("at most 2.50 USD"), "{output:?}");
+    let listed = spend(&folder, &["ls"], codes::READ.any());
+    let own = &listed["data"]["value"]["items"][1];
+    assert_eq!(own["totals"]["spent"], 210, "{listed}");
+    assert_eq!(listed["data"]["value"]["items"][0]["totals"]["spent"], 0, "{listed}");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
+
+    // What each turn of it took, in the table of the run.
+    let shown = folder.command(&["run", "show", "--store", STORE]).output().expect("the binary runs");
+    let shown = stdout(&shown);
+    let rows = shown.lines().filter(|line| line.trim_start().starts_with("turn ")).collect::<Vec<_>>();
+    assert_eq!(rows.len(), 2, "{shown}");
+    assert!(rows.iter().all(|row| row.ends_with("10 in, 5 out · 0.000105 USD")), "{shown}");
+
+    let output = cast(&["--budget", "much"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = cast(&["--budget", "0.000010 USD"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(provider.asked().len(), 2, "nothing of it left");
+}

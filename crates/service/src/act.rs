@@ -1,6 +1,6 @@
 //! What changes something: casts, entities, rewards; and what nothing may change.
 
-use cantrip::canon::{ApprovalId, EntityId, RunId, TurnId};
+use cantrip::canon::{ApprovalId, EntityId, Money, RunId, TurnId};
 use cantrip::loom::{Actor, Answer, CantripId, Content, Draft, Journal, Loom, Reward, Step, StepId};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
 use cantrip::{
@@ -18,6 +18,8 @@ pub struct Ask {
     pub intent: Option<Content>,
     /// Data that a new entity finds as `context`.
     pub context: Option<Value>,
+    /// An authorization of its own for a new cast, for so much in all.
+    pub budget: Option<Money>,
     pub cancel: Cancel,
 }
 
@@ -54,10 +56,14 @@ pub struct Rewarding {
 impl Service {
     /// Casts a cantrip on an intent.
     pub async fn cast(&self, cantrip: &Cantrip, ask: Ask) -> CastReply {
-        let Ask { intent, context, cancel } = ask;
+        let Ask { intent, context, budget, cancel } = ask;
         let casting = Casting::on(Ask::content(intent)).cancelled_by(&cancel);
         let casting = match context {
             Some(context) => casting.context(context),
+            None => casting,
+        };
+        let casting = match budget {
+            Some(budget) => casting.budget(budget),
             None => casting,
         };
         self.runtime().cast(cantrip, casting).await

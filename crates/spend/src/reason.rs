@@ -1,12 +1,14 @@
 //! Why was it decided so? One table of codes that only grows: a code and its number never change their meaning.
 
+use serde::Serialize;
+
 use crate::{ReasonCode, Ruling};
 
 /// The taxonomy that every decision names.
 pub const REASON_CODES_VERSION: &str = "runtime-policy-reasons.v1";
 
 /// One line of the taxonomy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Reason {
     pub code: &'static str,
     pub number: u16,
@@ -14,12 +16,14 @@ pub struct Reason {
     pub ruling: Option<Ruling>,
     /// 0 for the first 25; a later addition has a later number.
     pub since: u16,
+    /// For people.
+    pub meaning: &'static str,
 }
 
 macro_rules! reasons {
-    ($($since:literal { $($name:ident = $code:literal, $number:literal, $ruling:expr;)+ })+) => {
+    ($($since:literal { $($name:ident = $code:literal, $number:literal, $ruling:expr, $meaning:literal;)+ })+) => {
         $($(pub(crate) const $name: Reason =
-            Reason { code: $code, number: $number, ruling: $ruling, since: $since };)+)+
+            Reason { code: $code, number: $number, ruling: $ruling, since: $since, meaning: $meaning };)+)+
 
         /// Every reason, in the order in which they were added.
         pub const REASONS: &[Reason] = &[$($($name),+),+];
@@ -32,49 +36,90 @@ const ASKED: Option<Ruling> = Some(Ruling::NeedsApproval);
 
 reasons! {
     0 {
-        DEFAULT = "policy_allowed.default", 1, ALLOWED;
-        EXPLICIT_DENY = "policy_denied.explicit_deny", 100, DENIED;
-        AUTHORIZATION_MISSING = "policy_denied.authorization_missing", 101, DENIED;
-        INVALID_AUTHORIZATION_MODE = "policy_denied.invalid_authorization_mode", 102, DENIED;
-        BUDGET_EXHAUSTED = "policy_denied.budget_exhausted", 103, DENIED;
-        CONSENT_REQUIRED = "policy_denied.consent_required", 104, DENIED;
-        SUPPRESSED_RECIPIENT = "policy_denied.suppressed_recipient", 105, DENIED;
-        AUTHORIZATION_EXPIRED = "policy_denied.authorization_expired", 106, DENIED;
-        AUTHORIZATION_REVOKED = "policy_denied.authorization_revoked", 107, DENIED;
-        NO_PROGRESS = "loop_detected.no_progress", 200, DENIED;
-        PRIVATE_ADDRESS = "ssrf_block.private_address", 300, DENIED;
-        METADATA_ENDPOINT = "ssrf_block.metadata_endpoint", 301, DENIED;
-        HOST_NOT_ALLOWED = "ssrf_block.host_not_allowed", 302, DENIED;
-        INVALID_URL = "ssrf_block.invalid_url", 303, DENIED;
-        DNS_RESOLUTION_FAILED = "ssrf_block.dns_resolution_failed", 304, DENIED;
-        DNS_PIN_MISMATCH = "ssrf_block.dns_pin_mismatch", 305, DENIED;
-        REDIRECT_LIMIT_EXCEEDED = "ssrf_block.redirect_limit_exceeded", 306, DENIED;
-        REDIRECT_MISSING_LOCATION = "ssrf_block.redirect_missing_location", 307, DENIED;
-        REDIRECT_INVALID_LOCATION = "ssrf_block.redirect_invalid_location", 308, DENIED;
-        INVALID_SCHEMA = "manifest_validation.invalid_schema", 400, DENIED;
-        COMMS_PROVIDER_ERROR = "comms_failed.provider_error", 500, None;
-        COMMS_PROVIDER_CIRCUIT_OPEN = "comms_failed.provider_circuit_open", 501, None;
-        COMMS_FALLBACK_EXHAUSTED = "comms_failed.fallback_exhausted", 502, None;
-        CODING_PROVIDER_ERROR = "coding_failed.provider_error", 503, None;
-        CODING_PROVIDER_CIRCUIT_OPEN = "coding_failed.provider_circuit_open", 504, None;
+        DEFAULT = "policy_allowed.default", 1, ALLOWED,
+            "nothing stands in the way";
+        EXPLICIT_DENY = "policy_denied.explicit_deny", 100, DENIED,
+            "the authorization, or a rule of the caller, says no";
+        AUTHORIZATION_MISSING = "policy_denied.authorization_missing", 101, DENIED,
+            "nobody authorized it";
+        INVALID_AUTHORIZATION_MODE = "policy_denied.invalid_authorization_mode", 102, DENIED,
+            "the authorization has a mode that this version does not know";
+        BUDGET_EXHAUSTED = "policy_denied.budget_exhausted", 103, DENIED,
+            "it is more than the authorization has left in all";
+        CONSENT_REQUIRED = "policy_denied.consent_required", 104, DENIED,
+            "the recipient has not agreed to it";
+        SUPPRESSED_RECIPIENT = "policy_denied.suppressed_recipient", 105, DENIED,
+            "the recipient wants nothing more";
+        AUTHORIZATION_EXPIRED = "policy_denied.authorization_expired", 106, DENIED,
+            "the authorization is over";
+        AUTHORIZATION_REVOKED = "policy_denied.authorization_revoked", 107, DENIED,
+            "the authorization was taken back";
+        NO_PROGRESS = "loop_detected.no_progress", 200, DENIED,
+            "the same was done again and again and came to the same";
+        PRIVATE_ADDRESS = "ssrf_block.private_address", 300, DENIED,
+            "the address is not a public one";
+        METADATA_ENDPOINT = "ssrf_block.metadata_endpoint", 301, DENIED,
+            "the address is that of a cloud's metadata";
+        HOST_NOT_ALLOWED = "ssrf_block.host_not_allowed", 302, DENIED,
+            "the host is not among those that are allowed";
+        INVALID_URL = "ssrf_block.invalid_url", 303, DENIED,
+            "it is not a URL that can be fetched";
+        DNS_RESOLUTION_FAILED = "ssrf_block.dns_resolution_failed", 304, DENIED,
+            "the host's name is not known";
+        DNS_PIN_MISMATCH = "ssrf_block.dns_pin_mismatch", 305, DENIED,
+            "the host's name leads elsewhere than when it was checked";
+        REDIRECT_LIMIT_EXCEEDED = "ssrf_block.redirect_limit_exceeded", 306, DENIED,
+            "it led on too many times";
+        REDIRECT_MISSING_LOCATION = "ssrf_block.redirect_missing_location", 307, DENIED,
+            "it led on, and did not say where to";
+        REDIRECT_INVALID_LOCATION = "ssrf_block.redirect_invalid_location", 308, DENIED,
+            "it led on to what is not a URL";
+        INVALID_SCHEMA = "manifest_validation.invalid_schema", 400, DENIED,
+            "what was declared does not fit its schema";
+        COMMS_PROVIDER_ERROR = "comms_failed.provider_error", 500, None,
+            "a provider of messages failed";
+        COMMS_PROVIDER_CIRCUIT_OPEN = "comms_failed.provider_circuit_open", 501, None,
+            "a provider of messages failed so often that it is not asked for a while";
+        COMMS_FALLBACK_EXHAUSTED = "comms_failed.fallback_exhausted", 502, None,
+            "every provider of messages failed";
+        CODING_PROVIDER_ERROR = "coding_failed.provider_error", 503, None,
+            "a provider of code failed";
+        CODING_PROVIDER_CIRCUIT_OPEN = "coding_failed.provider_circuit_open", 504, None,
+            "a provider of code failed so often that it is not asked for a while";
     }
     1 {
-        APPROVAL_REFUSED = "policy_denied.approval_refused", 108, DENIED;
-        APPROVAL_EXPIRED = "policy_denied.approval_expired", 109, DENIED;
-        PER_CALL_LIMIT = "policy_denied.per_call_limit", 110, DENIED;
-        PER_DAY_LIMIT = "policy_denied.per_day_limit", 111, DENIED;
-        RUN_LIMIT = "policy_denied.run_limit", 112, DENIED;
-        CURRENCY_MISMATCH = "policy_denied.currency_mismatch", 113, DENIED;
-        UNKNOWN_PRICE = "policy_denied.unknown_price", 114, DENIED;
-        TOOL_NOT_ALLOWED = "policy_denied.tool_not_allowed", 115, DENIED;
-        MODEL_NOT_ALLOWED = "policy_denied.model_not_allowed", 116, DENIED;
-        PROVIDER_NOT_ALLOWED = "policy_denied.provider_not_allowed", 117, DENIED;
-        SCOPE_MISMATCH = "policy_denied.scope_mismatch", 119, DENIED;
-        RECONCILE_REQUIRED = "policy_denied.reconcile_required", 120, DENIED;
-        TRIFECTA = "policy_denied.trifecta", 121, DENIED;
-        APPROVAL_REQUIRED_INTERACTIVE = "approval_required.interactive", 150, ASKED;
-        APPROVAL_REQUIRED_OVER_THRESHOLD = "approval_required.over_threshold", 151, ASKED;
-        APPROVAL_REQUIRED_WARD = "approval_required.ward", 152, ASKED;
+        APPROVAL_REFUSED = "policy_denied.approval_refused", 108, DENIED,
+            "a person refused it";
+        APPROVAL_EXPIRED = "policy_denied.approval_expired", 109, DENIED,
+            "nobody decided in time";
+        PER_CALL_LIMIT = "policy_denied.per_call_limit", 110, DENIED,
+            "its worst case is more than one call may cost";
+        PER_DAY_LIMIT = "policy_denied.per_day_limit", 111, DENIED,
+            "it is more than is left of the day";
+        RUN_LIMIT = "policy_denied.run_limit", 112, DENIED,
+            "it is more than the cast, or one above it, has left";
+        CURRENCY_MISMATCH = "policy_denied.currency_mismatch", 113, DENIED,
+            "it is priced in another currency than the authorization has";
+        UNKNOWN_PRICE = "policy_denied.unknown_price", 114, DENIED,
+            "nobody knows what it costs, and a limit is in force";
+        TOOL_NOT_ALLOWED = "policy_denied.tool_not_allowed", 115, DENIED,
+            "the authorization is not for this gate";
+        MODEL_NOT_ALLOWED = "policy_denied.model_not_allowed", 116, DENIED,
+            "the authorization is not for this model";
+        PROVIDER_NOT_ALLOWED = "policy_denied.provider_not_allowed", 117, DENIED,
+            "the authorization is not for this provider";
+        SCOPE_MISMATCH = "policy_denied.scope_mismatch", 119, DENIED,
+            "the authorization is another's, or for another run, entity or agent";
+        RECONCILE_REQUIRED = "policy_denied.reconcile_required", 120, DENIED,
+            "an earlier attempt may have been paid for: someone has to find out";
+        TRIFECTA = "policy_denied.trifecta", 121, DENIED,
+            "private data, untrusted content and a way out would come together";
+        APPROVAL_REQUIRED_INTERACTIVE = "approval_required.interactive", 150, ASKED,
+            "the authorization lets a person decide each time";
+        APPROVAL_REQUIRED_OVER_THRESHOLD = "approval_required.over_threshold", 151, ASKED,
+            "its worst case is above what goes unasked";
+        APPROVAL_REQUIRED_WARD = "approval_required.ward", 152, ASKED,
+            "the circle lets a person decide about this gate";
     }
 }
 

@@ -9,6 +9,7 @@ mod children;
 mod environment;
 mod estate;
 mod execute;
+mod grant;
 mod halting;
 mod idle;
 mod purse;

@@ -105,7 +105,7 @@ impl Fork {
         origin::note(&store, &cantrip, &source);
         let shows = Shows::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
-        viewer.begin(&spell, &store);
+        viewer.begin(&spell, None, &store);
         viewer.counts_from(turn.sequence);
         let service = Service::new(viewer.house(&store, guard));
         let cancel = Cancel::new();

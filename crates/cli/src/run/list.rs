@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use cantrip::canon::{RunId, Timestamp};
+use cantrip::canon::{EntityId, Money, RunId, Timestamp};
 use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView, Spent, Usage};
 use cantrip::{MachineClock, Pending, store_refusal};
 use cantrip_canon::Clock;
@@ -11,7 +11,7 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde::Serialize;
 
-use super::costs::{self, Costs, TurnCost};
+use super::costs::{self, Costs, EntityCost};
 use crate::limits::RUNS_LISTED_MAX;
 use crate::loom::find;
 use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
@@ -227,6 +227,38 @@ pub(super) async fn show(
     Ok(present.reply(guarded, || text))
 }
 
+/// What each turn of the root took, and each child with all its turns: what was neither counted nor paid for is left out.
+fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
+    let counted = |usage: &Usage, cost: Option<Money>, uncosted: u64| {
+        usage.total_tokens() > 0 || uncosted > 0 || cost.is_some_and(|cost| cost.micros() > 0)
+    };
+    let took = |usage: &Usage, cost_of: Option<Money>, uncosted: u64| {
+        let Usage { prompt_tokens, completion_tokens, .. } = usage;
+        format!("{prompt_tokens} in, {completion_tokens} out{}", cost(&Spent::of(cost_of, uncosted)))
+    };
+    let mut rows = Vec::new();
+    for turn in costs.turns.iter().filter(|turn| turn.entity_id == root) {
+        let uncosted = u64::from(turn.cost.is_none());
+        if counted(&turn.usage, turn.cost, uncosted) || turn.gates.is_some() {
+            let gates = turn.gates.map(|paid| format!(" · {paid} for its gates")).unwrap_or_default();
+            let took = took(&turn.usage, turn.cost, uncosted);
+            rows.push((format!("turn {}", turn.sequence), format!("{} {took}{gates}", turn.turn_id)));
+        }
+    }
+    for entity in &costs.entities {
+        let EntityCost { entity_id, turns, usage, cost, uncosted, besides } = entity;
+        if Some(*entity_id) == root {
+            if besides.requests > 0 && counted(&besides.usage, besides.cost, besides.uncosted) {
+                rows.push(("besides".to_owned(), took(&besides.usage, besides.cost, besides.uncosted)));
+            }
+        } else if counted(usage, *cost, *uncosted) {
+            let turns = if *turns == 1 { "1 turn".to_owned() } else { format!("{turns} turns") };
+            rows.push(("child".to_owned(), format!("{entity_id} {turns}, {}", took(usage, *cost, *uncosted))));
+        }
+    }
+    rows
+}
+
 fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
     let run = &row.run;
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
@@ -280,15 +312,8 @@ fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
             &format!("{prompt_tokens} tokens in ({cached_tokens} cached), {completion_tokens} out{spent}{failed}"),
         );
     }
-    // What each turn took is worth its lines where it was counted, or cost something.
-    let counted = |turn: &&TurnCost| turn.usage.total_tokens() > 0 || turn.cost.is_none_or(|cost| cost.micros() > 0);
-    for turn in costs.turns.iter().filter(counted) {
-        let Usage { prompt_tokens, completion_tokens, .. } = turn.usage;
-        let spent = cost(&Spent::of(turn.cost, u64::from(turn.cost.is_none())));
-        line(
-            &format!("turn {}", turn.sequence),
-            &format!("{} {prompt_tokens} in, {completion_tokens} out{spent}", turn.turn_id),
-        );
+    for (what, said) in table(costs, run.entity_id) {
+        line(&what, &said);
     }
     let (program, again, id) = (program(), &store.again, run.run_id);
     for asked in pending {
