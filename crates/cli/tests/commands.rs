@@ -282,7 +282,7 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
     for expected in
-        ["request 2  held", "policy_denied.budget_exhausted", "refund({\"order\":17})", "order 17 is refunded"]
+        ["request 2  held", codes::BUDGET_SPENT.as_str(), "refund({\"order\":17})", "order 17 is refunded"]
     {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }

@@ -1,0 +1,45 @@
+//! A budget of one run's own.
+
+use cantrip_canon::kinds;
+use cantrip_canon::{Money, RunId};
+use cantrip_loom::{Answer, Conflict, Journal, Step, StepId};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{AuthorizationRef, Authorize, Constraints, Mode, Operation, Owner, Scope, Terms};
+
+use super::{Runtime, store_refusal};
+
+impl Runtime {
+    /// Authorizes this run alone to spend so much in all. It is the most specific authorization there is, so nothing else
+    /// pays for the run, now or when it is resumed.
+    pub(crate) async fn grant(&self, run: RunId, budget: Money) -> Result<(), Refusal> {
+        let now = self.now().wall;
+        let authorization = AuthorizationRef::Issued(self.ids().next::<kinds::Authorization>(now));
+        let terms = Terms {
+            owner: Owner::local(),
+            scope: Scope { run_id: Some(run.to_string()), ..Scope::default() },
+            mode: Mode::DelegatedBudget,
+            currency: budget.currency(),
+            max_total: Some(budget.micros()),
+            max_per_call: None,
+            max_per_day: None,
+            threshold: None,
+            constraints: Constraints::default(),
+            issued_at: now,
+            expires_at: None,
+            revoked_at: None,
+        };
+        let (actor, reason) = (self.actor().as_str().to_owned(), "the budget of one cast".to_owned());
+        let issue = Authorize { authorization, terms, actor, reason, at: now };
+        let id = StepId::new(format!("change-{authorization}")).map_err(|_| codes::crash())?;
+        let step = Step::apart(id).money(Operation::Authorize(Box::new(issue)));
+        match self.loom().append(step).await.map_err(|error| store_refusal(&error))? {
+            Answer::Committed(_) => Ok(()),
+            Answer::Conflict(Conflict::Money { fault: cantrip_spend::Fault::Terms(fault), .. }) => {
+                Err(codes::config_invalid("budget", budget.to_string(), fault.to_string()).into())
+            }
+            Answer::Conflict(_) | Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. } => {
+                Err(codes::crash().into())
+            }
+        }
+    }
+}
