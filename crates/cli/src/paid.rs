@@ -7,7 +7,7 @@ use cantrip::circle::gate::builtin;
 use cantrip::crystal::{Price, Rates, Response, Script, Scripted};
 use cantrip::loom::{Actor, Ledger, Page, Usage, Wanted};
 use cantrip::{Call, Cantrip, CastReply, Casting, Deciding, Runtime, gate};
-use cantrip_reply::Guard;
+use cantrip_reply::{Guard, ReplyType};
 use serde_json::json;
 
 use crate::present::{BOLD, DIM, colour};
@@ -79,13 +79,11 @@ async fn spent(runtime: &Runtime, text: &mut String) -> Result<(), String> {
     if !findings.adds_up() {
         return Err("the ledger does not add up".to_owned());
     }
-    let _ = writeln!(text, "    {DIM}the third request never left; every entry of the ledger adds up{DIM:#}\n");
+    let _ = writeln!(text, "    {DIM}the next request never left; every entry of the ledger adds up{DIM:#}\n");
     Ok(())
 }
 
 async fn asked(runtime: &Runtime, text: &mut String) -> Result<(), String> {
-    let refund =
-        gate("refund", "Refunds an order.", |asked: Refund| async move { format!("{} refunded", asked.order) });
     let script = Script::new([
         Response::call("c", "refund", json!({"order": 17})),
         Response::call("d", "done", json!({"answer": "order 17 is refunded"})),
@@ -106,7 +104,10 @@ async fn asked(runtime: &Runtime, text: &mut String) -> Result<(), String> {
     let until: Timestamp = asked.expires_at;
     let _ = writeln!(text, "    {DIM}waits{DIM:#}     {}({}), until {until}", asked.gate, asked.args);
     let person = Actor::new("local").map_err(|fault| fault.to_string())?;
-    runtime.decide(run, asked.approval_id, Deciding::approve(person)).await;
+    let decided = runtime.decide(run, asked.approval_id, Deciding::approve(person)).await;
+    if decided.reply.reply_type() != ReplyType::Success {
+        return Err(decided.reply.message());
+    }
     let _ = writeln!(text, "    {DIM}allowed, once; the run goes on{DIM:#}");
     told(text, &runtime.resume(&cantrip, run).await)
 }
