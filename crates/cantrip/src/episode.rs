@@ -273,7 +273,7 @@ impl Episode {
         let run = match start {
             Start::Opens { events, bodies } => {
                 let opening = Opening {
-                    kind: RunKind::Cast,
+                    kind: runtime.clerk().map_or(RunKind::Cast, |clerk| clerk.kind()),
                     loom_id: loom,
                     owner: runtime.actor().clone(),
                     entity_id: Some(entity),
@@ -288,6 +288,7 @@ impl Episode {
                 cancelled = asked;
                 let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
                 let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
+                run.office.is_about(entity);
                 run.remember(logs, bodies);
                 run.take_stock(|_| false).await?;
                 if let Some(log) = run.past.get(&entity) {

@@ -16,7 +16,9 @@ use cantrip_circle::medium::Conversation;
 use cantrip_circle::shell::{SHELL, ShellMedium};
 use cantrip_circle::{AnyGate, Builder as CircleBuilder, Circle, Delegates, Medium, MediumKind, SystemPrompt, Wards};
 use cantrip_crystal::{AnyCrystal, Choice, Crystal, Price, Profile, ProfileRow, Retry};
-use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Held, Journal, Ledger, Loom, Mode, Root};
+use cantrip_loom::{
+    AnyLoom, Body, Cantrip as Recorded, CantripId, Contracts, Error, Held, Journal, Ledger, Loom, Mode, Root,
+};
 use serde_json::{Value, json};
 
 pub use fault::{Fault, Faults};
@@ -589,7 +591,7 @@ impl Builder {
     }
 
     /// Where its casts are woven.
-    pub fn store(mut self, store: impl Journal + Loom + Ledger + 'static) -> Self {
+    pub fn store(mut self, store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
         self.store = Some(AnyLoom::new(store));
         self
     }

@@ -66,6 +66,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("circle", cantrip_circle::limits::ALL),
     ("store", cantrip_store::limits::ALL),
     ("cantrip", cantrip::limits::ALL),
+    ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("cli", ALL),
 ];

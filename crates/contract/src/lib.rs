@@ -9,7 +9,9 @@ mod artifact;
 pub mod limits;
 mod pointer;
 mod receipt;
+mod row;
 mod schema;
+mod shelf;
 mod signature;
 
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
@@ -20,8 +22,13 @@ pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
     TimingPart, receipt_hash, verify_chain,
 };
+pub use row::{
+    Altered, ArtifactRow, Need, OriginRow, PointerChange, PredictEnd, PredictKey, PredictRow, Provenance, ReceiptDraft,
+    ReceiptRow, Row, Ruled, SignatureOrigin, SignatureRow, Sums, TraceMove, TraceRow, TraceState, TraceStorage,
+};
 pub use schema::{Schema, SchemaFault, Violation};
+pub use shelf::{ContractFault, Shelf, Written};
 pub use signature::{
     BUILT_IN, Demo, Files, Hashes, Medium, NoFiles, Params, Program, Prompt, Rendered, Signature, SignatureBuilder,
-    SignatureFault, SignatureId, SignatureIdFault, built_in, catalog_version,
+    SignatureFault, SignatureId, SignatureIdFault, built_in, catalog_version, catalog_version_of,
 };

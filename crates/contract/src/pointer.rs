@@ -203,6 +203,16 @@ pub struct By {
 }
 
 impl Change {
+    /// The artifact that it wants served.
+    pub fn artifact(&self) -> Option<&CompiledId> {
+        match self {
+            Self::Set { artifact, .. } | Self::Canary(Canary { artifact, .. }) | Self::Promote { artifact, .. } => {
+                Some(artifact)
+            }
+            Self::Clear | Self::Rollback { .. } => None,
+        }
+    }
+
     /// The pointer after this change and its audit; nothing if it changes nothing. `audits` gives the audits of this
     /// signature by id: a rollback walks them.
     pub fn of(

@@ -41,7 +41,7 @@ pub enum Status {
 }
 
 /// Which model answered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelPart {
     pub name: Option<String>,
     pub settings_hash: Option<Hash>,
@@ -50,7 +50,7 @@ pub struct ModelPart {
 }
 
 /// What policy said in its last evaluation, and how the artifact was chosen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyPart {
     pub policy_id: Option<String>,
     pub authorization_id: Option<String>,
@@ -69,7 +69,7 @@ pub struct PolicyPart {
 }
 
 /// What it took. Amounts are micro-units of the currency.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BudgetPart {
     pub currency: Option<Currency>,
     pub reserved: u64,

@@ -10,19 +10,20 @@
 //! # fn main() {}
 //! ```
 
+mod contract_cases;
 mod journal_cases;
 mod leases_cases;
 mod ledger_cases;
 mod tree_cases;
 mod weaver;
 
-use crate::{Journal, Ledger, Loom};
+use crate::{Contracts, Journal, Ledger, Loom};
 
 pub use weaver::{Episode, Weaver, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
 /// A store under test, fresh and empty.
 pub trait Subject: Sized + Send + Sync {
-    type Store: Journal + Loom + Ledger;
+    type Store: Journal + Loom + Ledger + Contracts;
 
     fn store(&self) -> &Self::Store;
 
@@ -32,6 +33,11 @@ pub trait Subject: Sized + Send + Sync {
     /// Whether it takes steps that move money. One that does not has to say so, and is held to that.
     fn keeps_ledger(&self) -> bool {
         true
+    }
+
+    /// The same for contracts.
+    fn keeps_contracts(&self) -> bool {
+        self.keeps_ledger()
     }
 }
 
@@ -45,7 +51,7 @@ impl<S> Fleeting<S> {
     }
 }
 
-impl<S: Journal + Loom + Ledger> Subject for Fleeting<S> {
+impl<S: Journal + Loom + Ledger + Contracts> Subject for Fleeting<S> {
     type Store = S;
 
     fn store(&self) -> &S {
@@ -158,6 +164,18 @@ cases! { $
         an_approval_is_asked_for_decided_and_used_up,
         decisions_are_kept_with_what_they_were_made_from,
         the_ledger_survives_reopening,
+    }
+    contract_cases {
+        contracts_are_never_dropped,
+        a_published_signature_never_changes,
+        an_artifact_is_kept_once_with_all_its_origins,
+        a_pointer_changes_with_its_audit,
+        of_writers_with_one_version_one_wins,
+        a_predict_has_one_key_one_end_and_one_receipt,
+        receipts_of_a_run_are_a_chain_and_hold_its_sums,
+        a_refused_reserve_leaves_the_receipt_that_says_so,
+        a_trace_goes_from_its_row_to_its_object,
+        contracts_survive_reopening,
     }
     tree_cases {
         a_turn_reads_back_as_it_was_written,

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId};
+use cantrip_contract::{
+    ArtifactRow, Audit, CompiledId, OriginRow, Pointer, PredictKey, PredictRow, ReceiptId, ReceiptRow, SignatureId,
+    SignatureRow, TraceRow, TraceState,
+};
 use cantrip_spend::{
     Agreement, Approval, Authorization, AuthorizationRef, Booked, Decided, Entry, Findings, Principal, ReservationId,
 };
@@ -12,16 +16,18 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    Answer, Body, CastView, EntityView, Error, Extent, FoldView, Journal, Lease, Ledger, Listed, Loom, Named, Owner,
-    Page, Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, Wanted,
+    Answer, Body, CastView, Contracts, EntityView, Error, Extent, FoldView, Journal, Lease, Ledger, Listed, Loom,
+    Named, Owner, Page, ReceiptsWanted, Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
+    Wanted,
 };
 
-/// Any journal that is also a loom and has a ledger, or says that it has none, behind one pointer. Cheap to clone; all clones are the same store.
+/// Any journal that is also a loom and has a ledger and contracts, or says that it has none, behind one pointer. Cheap to
+/// clone; all clones are the same store.
 #[derive(Clone)]
 pub struct AnyLoom(Arc<dyn Erased>);
 
 impl AnyLoom {
-    pub fn new(store: impl Journal + Loom + Ledger + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
         Self(Arc::new(store))
     }
 }
@@ -37,12 +43,14 @@ macro_rules! erased {
         journal { $(fn $written:ident($($wa:ident: $wt:ty),*) -> $wr:ty;)+ }
         loom { $(fn $seen:ident($($sa:ident: $st:ty),*) -> $sr:ty;)+ }
         ledger { $(fn $owed:ident($($oa:ident: $ot:ty),*) -> $or:ty;)+ }
+        contracts { $(fn $kept:ident($($ka:ident: $kt:ty),*) -> $kr:ty;)+ }
     ) => {
-        /// The object-safe twin of the three traits.
+        /// The object-safe twin of the four traits.
         trait Erased: Send + Sync {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
             $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+
             $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>>;)+
+            $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>>;)+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>>;
             fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>>;
             fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Named, Error>>;
@@ -50,7 +58,7 @@ macro_rules! erased {
             fn scan(&self) -> BoxStream<'_, Result<Record, Error>>;
         }
 
-        impl<S: Journal + Loom + Ledger> Erased for S {
+        impl<S: Journal + Loom + Ledger + Contracts> Erased for S {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>> {
                 Box::pin(Journal::$written(self, $($wa),*))
             })+
@@ -59,6 +67,9 @@ macro_rules! erased {
             })+
             $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>> {
                 Box::pin(Ledger::$owed(self, $($oa),*))
+            })+
+            $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>> {
+                Box::pin(Contracts::$kept(self, $($ka),*))
             })+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>> {
                 Box::pin(Journal::renew(self, lease, now, lasts))
@@ -98,6 +109,12 @@ macro_rules! erased {
         impl Ledger for AnyLoom {
             $(async fn $owed(&self, $($oa: $ot),*) -> Result<$or, Error> {
                 self.0.$owed($($oa),*).await
+            })+
+        }
+
+        impl Contracts for AnyLoom {
+            $(async fn $kept(&self, $($ka: $kt),*) -> Result<$kr, Error> {
+                self.0.$kept($($ka),*).await
             })+
         }
 
@@ -158,5 +175,22 @@ erased! {
         fn approval(id: ApprovalId) -> Approval;
         fn decisions(run: RunId) -> Vec<Decided>;
         fn audit() -> Findings;
+    }
+    contracts {
+        fn signatures(page: Page) -> Listed<SignatureRow>;
+        fn signature(id: SignatureId) -> SignatureRow;
+        fn artifacts(of: Option<SignatureId>, page: Page) -> Listed<ArtifactRow>;
+        fn artifact(id: CompiledId) -> ArtifactRow;
+        fn artifact_origins(id: CompiledId) -> Vec<OriginRow>;
+        fn predict(id: PredictId) -> PredictRow;
+        fn predict_of_key(key: PredictKey) -> Option<PredictRow>;
+        fn receipts(wanted: ReceiptsWanted, page: Page) -> Listed<ReceiptRow>;
+        fn receipt(id: ReceiptId) -> ReceiptRow;
+        fn receipt_of(predict: PredictId) -> Option<ReceiptRow>;
+        fn trace(trace_ref: String) -> TraceRow;
+        fn traces(state: TraceState, page: Page) -> Listed<TraceRow>;
+        fn pointers() -> Vec<Pointer>;
+        fn pointer(signature: SignatureId) -> Option<Pointer>;
+        fn pointer_audits(signature: SignatureId, page: Page) -> Listed<Audit>;
     }
 }

@@ -53,6 +53,8 @@ pub enum Error {
     Ambiguous { prefix: String, matches: usize },
     #[error("money is asked about or moved, and this store keeps no ledger")]
     NoLedger,
+    #[error("signatures, receipts or pointers are asked about or written, and this store keeps none")]
+    NoContracts,
     #[error("a step{} cannot be written: {fault}", run.map_or_else(String::new, |run| format!(" on run {run}")))]
     Misplaced { run: Option<RunId>, fault: &'static str },
     #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
@@ -106,7 +108,7 @@ impl Error {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
             Self::LeaseHeld { .. } => codes::BUSY.any(),
             Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Pruned { .. } => codes::NOT_FOUND.any(),
-            Self::NoLedger | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
+            Self::NoLedger | Self::NoContracts | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
             // A step that does not fit is a bug of its writer, not a request of anyone.
             Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
             Self::Newer { .. }

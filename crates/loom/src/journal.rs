@@ -16,7 +16,7 @@ use crate::{Answer, Body, Error, Lease, Listed, Owner, Page, Record, RunView, Se
 ///   other answer means that nothing was written, and so does every error but [`Error::Io`], [`Error::Store`],
 ///   [`Error::Unreachable`] and [`Error::Stopped`]. After those ask again, with the same step id, whoever has the store
 ///   open.
-/// * **Whole.** All of a step is written or none of it: records, bodies and money.
+/// * **Whole.** All of a step is written or none of it: records, bodies, money and contracts.
 /// * **Idempotent.** A step whose id its run has already committed is answered as it was the first time if its records
 ///   are the same, and with [`Conflict::Step`](crate::Conflict::Step) if they are not. Nothing is written.
 /// * **Fenced.** Under an epoch that is not the run's nothing is written and the answer is [`Answer::Fenced`]. The
@@ -25,6 +25,11 @@ use crate::{Answer, Body, Error, Lease, Listed, Owner, Page, Record, RunView, Se
 ///   asked where the counters are read. What a reserve comes to is [`Answer::Committed`], [`Answer::Refused`] or
 ///   [`Answer::Wait`]; records of the store's own, behind the step's, tell of what moved. A store without a ledger answers
 ///   a step that moves money with [`Error::NoLedger`].
+/// * **Contracts.** Each row of a step sees the ones before it and every step that was written before; one that does not
+///   fit what is there is [`Conflict::Contract`](crate::Conflict::Contract), and nothing is written. A change of a pointer
+///   is compared with the version it was made from where the pointer is written, and its audit is written with it. The
+///   number of a receipt, the hash of the one before it and what its reservations came to are filled in there too. A store
+///   without contracts answers a step that has any with [`Error::NoContracts`].
 /// * **Apart.** A step outside every run writes no records: asked for again with the same words it changes nothing.
 /// * **Cancel-safe.** A dropped future leaves the step wholly in or wholly out; ask again with the same id. The other
 ///   methods may be dropped at any time.

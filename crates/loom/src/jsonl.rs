@@ -227,3 +227,6 @@ impl Journal for Jsonl {
 loom_by_projection!(Jsonl);
 
 impl crate::Ledger for Jsonl {}
+
+/// It keeps none, and says so.
+impl crate::Contracts for Jsonl {}

@@ -8,8 +8,9 @@ use cantrip_spend::{
     Principal, ReservationId, Row,
 };
 
+use crate::contracts::payer_of;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::{Epoch, Error, Listed, Page};
+use crate::{Accounts, Epoch, Error, Listed, Page};
 
 /// Which reservations are wanted. None is any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,6 +130,27 @@ impl Kept {
         }
     }
 
+    /// What the ledger says about these reservations, with what a step changes of it.
+    pub(crate) fn accounts(&self, wanted: &[ReservationId], changes: &Changes, refused: bool) -> Accounts {
+        let mut accounts = Accounts::default();
+        let refused = changes.decisions.last().filter(|_| refused);
+        for id in wanted {
+            let Some(booked) = changes.rows.get(id).or_else(|| self.book.reservation(id)) else { continue };
+            accounts.booked.insert(id.clone(), booked.clone());
+        }
+        let payers: Vec<AuthorizationRef> = accounts.payers().chain(refused.and_then(payer_of)).collect();
+        for id in payers {
+            let row = changes.authorizations.get(&id).or_else(|| self.book.authorization(id));
+            accounts.authorizations.extend(row.map(|row| (id, row.clone())));
+            accounts.agreements.extend(self.agreements.get(&id).map(|history| (id, history.clone())));
+        }
+        let named: Vec<_> = accounts.decisions().collect();
+        let known = changes.decisions.iter().chain(&self.decisions);
+        accounts.decided = known.filter(|row| named.contains(&row.id)).map(|row| (row.id, row.clone())).collect();
+        accounts.refused = refused.cloned();
+        accounts
+    }
+
     pub(crate) fn book(&self) -> &Book {
         &self.book
     }
@@ -230,7 +252,11 @@ impl Kept {
 }
 
 /// A page of rows; places count the rows before, wanted or not.
-fn listed<'a, T: Clone + 'a>(page: Page, rows: impl Iterator<Item = &'a T>, wanted: impl Fn(&T) -> bool) -> Listed<T> {
+pub(crate) fn listed<'a, T: Clone + 'a>(
+    page: Page,
+    rows: impl Iterator<Item = &'a T>,
+    wanted: impl Fn(&T) -> bool,
+) -> Listed<T> {
     let (after, most) = (page.after.unwrap_or(0), page.most.min(PAGE_ITEMS_MAX));
     let mut items = Vec::new();
     let mut next = None;

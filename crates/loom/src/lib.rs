@@ -9,6 +9,7 @@ mod views;
 mod body;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod contracts;
 mod erased;
 mod error;
 mod event;
@@ -31,10 +32,14 @@ pub mod render;
 mod spent;
 mod state;
 mod step;
+mod tally;
 mod thread;
 mod turn;
 
 pub use body::{Bodies, Body, BodyRef, Held};
+/// What a step writes about contracts, for whoever writes steps and knows no contract.
+pub use cantrip_contract::{ModelPart, PolicyPart, Row as ContractRow};
+pub use contracts::{Accounts, Contracts, ReceiptsWanted};
 pub use erased::AnyLoom;
 pub use error::{Cause, Damage, Error};
 pub use event::{
@@ -59,5 +64,6 @@ pub use projection::{
 pub use record::{Draft, Record};
 pub use spent::Spent;
 pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
+pub use tally::{Receipting, Tallies, Tally, cast_receipt, held_hash, receipt_status};
 pub use thread::{Half, Thread, ThreadState};
 pub use turn::{Closing, EndedBy, Ending, Environment, Fork, Metadata, Outcome, Spawn, TruncationReason, Turn};

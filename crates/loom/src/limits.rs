@@ -9,6 +9,8 @@ cantrip_canon::limits! {
     PAYLOAD_BYTES_MAX: usize = 1 << 20, "bytes";
     /// Records of one step. A step is written whole, so it has to fit in memory.
     STEP_RECORDS_MAX: usize = 1_024, "records";
+    /// Contract rows of one step.
+    STEP_ROWS_MAX: usize = 1_024, "rows";
     /// Bytes of a step's new bodies together.
     STEP_BODIES_BYTES_MAX: usize = 256 << 20, "bytes";
     /// Steps that may wait for the writer of a JSONL loom; who comes later waits in turn.

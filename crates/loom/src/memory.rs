@@ -8,12 +8,13 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
+use crate::contracts::{self, contracts_in_memory};
 use crate::ledger::{Kept, ledger_in_memory};
 use crate::state::{Staged, State};
 use crate::views::loom_by_projection;
 use crate::{Answer, Bodies, Body, Error, Journal, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
 
-/// A loom in memory. It keeps a ledger, with `auth_local` in it.
+/// A loom in memory. It keeps contracts and a ledger, with `auth_local` in it.
 ///
 /// ```
 /// # use cantrip_loom::{Loom, Memory};
@@ -146,5 +147,12 @@ impl Memory {
     }
 }
 
+impl Memory {
+    async fn with_contracts<T>(&self, view: impl FnOnce(&contracts::Kept) -> Result<T, Error>) -> Result<T, Error> {
+        view(self.lock().state.contracts()?)
+    }
+}
+
 loom_by_projection!(Memory);
 ledger_in_memory!(Memory);
+contracts_in_memory!(Memory);

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp};
+use cantrip_contract::Written;
+use cantrip_spend::Changes;
 
+use crate::contracts;
 use crate::ledger::Kept;
 use crate::money::Paid;
 use crate::{
@@ -40,6 +43,7 @@ struct RunLog {
 pub(crate) struct State {
     /// None: it keeps none.
     ledger: Option<Kept>,
+    contracts: Option<contracts::Kept>,
     projection: Projection,
     log: Vec<Stored>,
     runs: HashMap<RunId, RunLog>,
@@ -56,9 +60,14 @@ pub(crate) enum Staged {
 }
 
 impl State {
-    /// One with a ledger, and `auth_local` in it.
+    /// One with contracts and a ledger, `auth_local` in it.
     pub(crate) fn with_ledger() -> Self {
-        Self { ledger: Some(Kept::with_local()), ..Self::default() }
+        let contracts = Some(contracts::Kept::default());
+        Self { ledger: Some(Kept::with_local()), contracts, ..Self::default() }
+    }
+
+    pub(crate) fn contracts(&self) -> Result<&contracts::Kept, Error> {
+        self.contracts.as_ref().ok_or(Error::NoContracts)
     }
 
     pub(crate) fn ledger(&self) -> Result<&Kept, Error> {
@@ -107,8 +116,12 @@ impl State {
         if let Some(broken) = step.broken() {
             return Err(broken);
         }
+        let plain = step.contract.is_empty() && step.contract_if_refused.is_empty();
         if !step.money.is_empty() {
             self.ledger()?;
+        }
+        if !plain {
+            self.contracts()?;
         }
         let Some(run) = step.run() else { return self.pay(step, None) };
         if let Some(answer) = self.repeated(&step, run)? {
@@ -120,26 +133,43 @@ impl State {
         if step.bodies_wanted()?.iter().any(|hash| !has_body(hash)) {
             return Err(step.without_its_bodies());
         }
-        if step.money.is_empty() {
+        if step.money.is_empty() && plain {
             return Ok(Staged::Written(Answer::Committed(self.write(step, run, Vec::new())?)));
         }
         self.pay(step, Some(run))
     }
 
-    /// Writes a step that moves money, or what it says for the case that it may not.
+    /// What the contract rows of a step come to, with what its money changes.
+    fn file(&self, step: &Step, changes: &Changes, refused: bool) -> Result<Result<Vec<Written>, Conflict>, Error> {
+        if step.rows(refused).is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        let accounts = self.ledger()?.accounts(&step.reservations_wanted(refused), changes, refused);
+        Ok(step.file(refused, self.contracts()?.shelf(step.rows(refused)), &accounts))
+    }
+
+    /// Writes a step that moves money or makes contracts, or what it says for the case that it may not.
     fn pay(&mut self, mut step: Step, run: Option<RunId>) -> Result<Staged, Error> {
         let standing = run.and_then(|run| self.standing(run));
-        let (answer, changes) =
+        let (answer, changes, written) =
             match step.pay(self.ledger()?.book(), standing.as_ref(), &|call| self.projection.replied(call))? {
                 Paid::Answered(answer) => return Ok(Staged::Answered(answer)),
                 Paid::Moved { changes, told } => {
+                    let written = match self.file(&step, &changes, false)? {
+                        Ok(written) => written,
+                        Err(conflict) => return Ok(Staged::Answered(Answer::Conflict(conflict))),
+                    };
                     let answer = match run {
                         Some(run) => Answer::Committed(self.write(step, run, told)?),
                         None => Answer::Committed(Seq::START),
                     };
-                    (answer, changes)
+                    (answer, changes, written)
                 }
                 Paid::Refused { changes, decision, told } => {
+                    let written = match self.file(&step, &changes, true)? {
+                        Ok(written) => written,
+                        Err(conflict) => return Ok(Staged::Answered(Answer::Conflict(conflict))),
+                    };
                     step.records = std::mem::take(&mut step.if_refused);
                     let answer = Answer::Refused(decision);
                     match run {
@@ -149,11 +179,14 @@ impl State {
                         }
                         Some(_) | None => return Ok(Staged::Answered(answer)),
                     }
-                    (answer, changes)
+                    (answer, changes, written)
                 }
             };
         if let Some(ledger) = &mut self.ledger {
             ledger.take(*changes);
+        }
+        if let Some(contracts) = &mut self.contracts {
+            contracts.take(written);
         }
         Ok(Staged::Written(answer))
     }
@@ -239,8 +272,8 @@ impl State {
         let mut log = std::mem::take(&mut self.log);
         log.truncate(length);
         let leases = std::mem::take(&mut self.leases);
-        let ledger = self.ledger.take();
-        *self = Self { leases, ledger, ..Self::default() };
+        let (ledger, contracts) = (self.ledger.take(), self.contracts.take());
+        *self = Self { leases, ledger, contracts, ..Self::default() };
         for stored in log {
             self.restore(stored).expect("what was taken in once is taken in again");
         }

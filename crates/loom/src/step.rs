@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
+use cantrip_contract::{ContractFault, Row};
 use cantrip_spend::{Decision, Operation};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX};
+use crate::limits::{STEP_BODIES_BYTES_MAX, STEP_RECORDS_MAX, STEP_ROWS_MAX};
 use crate::{Body, Draft, Epoch, Error, Owner, Projection, Seq, StepId};
 
 /// The right to write to a run, for a while.
@@ -113,9 +114,8 @@ impl Place {
 
 /// One write.
 ///
-/// Contract rows (artifacts, receipts, pointers) will be one more list here once that room is built; a store that does
-/// not keep them must refuse them, as it must refuse `money` without a ledger. What became of the money is told by
-/// records of the store's own, behind the step's.
+/// A store that keeps no contracts must refuse `contract`, as it must refuse `money` without a ledger. What became of the
+/// money is told by records of the store's own, behind the step's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// The same step asked for again has the same id and the same content.
@@ -125,15 +125,20 @@ pub struct Step {
     pub records: Vec<Draft>,
     /// In order, each seeing the ones before it.
     pub money: Vec<Operation>,
+    /// Signatures, artifacts, predicts, receipts, traces, changes of pointers; in order, each seeing the ones before it.
+    pub contract: Vec<Row>,
     /// Written in place of `records` and all of `money` if a reserve is refused.
     pub if_refused: Vec<Draft>,
+    /// Written in place of `contract` then.
+    pub contract_if_refused: Vec<Row>,
     /// What the records name by hash and the store may not have yet.
     pub bodies: Vec<Body>,
 }
 
 impl Step {
     fn at(id: StepId, place: Place) -> Self {
-        Self { id, place, records: Vec::new(), money: Vec::new(), if_refused: Vec::new(), bodies: Vec::new() }
+        let (records, money, if_refused, bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { id, place, records, money, contract: Vec::new(), if_refused, contract_if_refused: Vec::new(), bodies }
     }
 
     /// The first step of a run; its first record is made by [`Draft::opening`].
@@ -176,6 +181,12 @@ impl Step {
     #[must_use]
     pub fn money(mut self, operation: Operation) -> Self {
         self.money.push(operation);
+        self
+    }
+
+    #[must_use]
+    pub fn contract(mut self, row: Row) -> Self {
+        self.contract.push(row);
         self
     }
 
@@ -239,8 +250,17 @@ impl Step {
         if bytes > STEP_BODIES_BYTES_MAX as u64 {
             return Some(Error::TooLarge { what: "the bodies of a step", bytes, limit: STEP_BODIES_BYTES_MAX as u64 });
         }
-        if self.records.is_empty() && self.money.is_empty() {
-            return refused("it has neither records nor money");
+        if self.records.is_empty() && self.money.is_empty() && self.contract.is_empty() {
+            return refused("it has neither records nor money nor contracts");
+        }
+        let rows = || self.contract.iter().chain(&self.contract_if_refused);
+        if rows().count() > STEP_ROWS_MAX {
+            let bytes = rows().count() as u64;
+            return Some(Error::TooLarge { what: "the contracts of a step", bytes, limit: STEP_ROWS_MAX as u64 });
+        }
+        let apart = matches!(self.place, Place::Apart);
+        if rows().any(|row| row.is_apart() != apart) {
+            return refused("what belongs to a run is written in it, what belongs to none outside every run");
         }
         let opens = |records: &[Draft]| records.first().is_some_and(|first| first.opening.is_some());
         let opened_late = |records: &[Draft]| records.iter().skip(1).any(|draft| draft.opening.is_some());
@@ -268,19 +288,23 @@ impl Step {
             }
             Place::Beside(_) => {
                 let annotates = |draft: &Draft| draft.kind.annotates() && draft.opening.is_none();
-                if records().all(annotates) { None } else { refused("only annotations are written without a lease") }
+                if records().all(annotates) && rows().all(Row::is_beside) {
+                    None
+                } else {
+                    refused("only annotations are written without a lease")
+                }
             }
             Place::Apart => {
                 let placed = self.money.iter().all(Operation::is_of_authorization);
                 if !placed || records().next().is_some() || !self.bodies.is_empty() {
-                    refused("outside every run only authorizations change")
+                    refused("outside every run only authorizations and contracts change")
                 } else {
                     None
                 }
             }
             Place::Copies { after, .. } => {
-                if !self.money.is_empty() {
-                    refused("copies move no money")
+                if !self.money.is_empty() || !self.contract.is_empty() {
+                    refused("copies move no money and make no contracts")
                 } else if opens(&self.records) != (*after == Seq::START) {
                     refused("a copied run begins with the record that opened it")
                 } else {
@@ -331,8 +355,7 @@ impl Step {
                 }
             }
         }
-        let annotates =
-            self.records.iter().all(|draft| draft.kind.annotates()) && self.money.iter().all(Operation::is_beside);
+        let annotates = self.annotates();
         if tree.ended(run) == Some(true) && !annotates {
             return match self.place {
                 // A copied summons ends with its first record and goes on.
@@ -351,15 +374,20 @@ impl Step {
     /// The entity that this step needs for its run alone: one that it opens, or one that failed and goes on.
     pub fn entity_wanted(&self, tree: &Projection) -> Option<EntityId> {
         let opening = self.records.first().and_then(|draft| draft.opening.as_ref());
-        let annotates =
-            || self.records.iter().all(|draft| draft.kind.annotates()) && self.money.iter().all(Operation::is_beside);
         let opened = opening.and_then(|opening| opening.entity_id);
-        opened.or_else(|| self.run().and_then(|run| tree.failed_entity(run)).filter(|_| !annotates()))
+        opened.or_else(|| self.run().and_then(|run| tree.failed_entity(run)).filter(|_| !self.annotates()))
+    }
+
+    /// Whether all of it may follow the end of its run.
+    fn annotates(&self) -> bool {
+        self.records.iter().all(|draft| draft.kind.annotates())
+            && self.money.iter().all(Operation::is_beside)
+            && self.contract.iter().all(Row::is_beside)
     }
 }
 
 /// What a store answers to a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[must_use = "a step that was not committed has not happened"]
 pub enum Answer {
     /// All of it is durable. The place of its last record; of the run's newest one if it has none.
@@ -375,7 +403,7 @@ pub enum Answer {
 }
 
 /// What stands in a step's way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
     /// A step of this id was committed with other content.
     Step { id: StepId },
@@ -389,4 +417,7 @@ pub enum Conflict {
     Behind { run: RunId, newest: Seq },
     /// A money operation does not fit what the ledger holds.
     Money { what: String, fault: cantrip_spend::Fault },
+    /// A contract row does not fit what the store holds: an id that is published with other content, a pointer that
+    /// someone else changed first, an idempotency key that is taken.
+    Contract(Box<ContractFault>),
 }

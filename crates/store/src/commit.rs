@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use cantrip_canon::{Hash, LoomId, RunId};
+use cantrip_contract::Written;
 use cantrip_loom::{
     Answer, CantripId, Conflict, Draft, Epoch, Error, Event, Needed, Origin, Paid, Phase, Place, Projection, Record,
     RootPart, RunPart, Seq, Standing, Step, Tenure,
@@ -17,6 +18,7 @@ use cantrip_loom::{
 
 use cantrip_spend::{Changes, Decision};
 
+use crate::contracts;
 use crate::events::{self, Stored};
 use crate::failure::Fault;
 use crate::gathered::Gathered;
@@ -227,16 +229,20 @@ impl Desk {
         Ok(hindered)
     }
 
-    /// A step outside every run: what it changes is the ledger's.
+    /// A step outside every run: what it changes are authorizations and contracts.
     async fn apart(&mut self, link: &mut Link, step: &Step) -> Result<Result<Answer, Error>, Fault> {
         self.flush(link).await?;
         Ok(match self.till.pay(link, step, None, &Projection::new()).await? {
             Ok(Paid::Answered(answer)) => Ok(answer),
             Ok(Paid::Refused { decision, .. }) => Ok(Answer::Refused(decision)),
-            Ok(Paid::Moved { changes, .. }) => {
-                self.book(&changes)?;
-                Ok(Answer::Committed(Seq::START))
-            }
+            Ok(Paid::Moved { changes, .. }) => match self.filed(link, step, &changes, false).await? {
+                Ok(written) => {
+                    self.book(&changes)?;
+                    self.shelve(&written)?;
+                    Ok(Answer::Committed(Seq::START))
+                }
+                Err(conflict) => Ok(Answer::Conflict(conflict)),
+            },
             Err(error) => Err(error),
         })
     }
@@ -245,6 +251,33 @@ impl Desk {
     fn book(&mut self, changes: &Changes) -> Result<(), Fault> {
         self.till.take(changes);
         for Write { sql, values } in ledger::writes(changes)? {
+            self.push(sql, values);
+        }
+        Ok(())
+    }
+
+    /// What the contract rows of a step come to, with what its money changes.
+    async fn filed(
+        &mut self,
+        link: &mut Link,
+        step: &Step,
+        changes: &Changes,
+        refused: bool,
+    ) -> Result<Result<Vec<Written>, Conflict>, Fault> {
+        let rows = step.rows(refused);
+        if rows.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        self.flush(link).await?;
+        let shelf = contracts::shelf(link, rows).await?;
+        let accounts = self.till.accounts(link, step, changes, refused).await?;
+        Ok(step.file(refused, shelf, &accounts))
+    }
+
+    /// Has contracts written.
+    fn shelve(&mut self, written: &[Written]) -> Result<(), Fault> {
+        for each in written {
+            let Write { sql, values } = contracts::write(each)?;
             self.push(sql, values);
         }
         Ok(())
@@ -356,6 +389,10 @@ impl Desk {
             Ok(Paid::Answered(answer)) => return Ok(Judged::Hindered(answer)),
             Err(error) => return Ok(Judged::Refused(error)),
         };
+        let written = match self.filed(link, step, &changes, refused.is_some()).await? {
+            Ok(written) => written,
+            Err(conflict) => return Ok(Judged::Hindered(Answer::Conflict(conflict))),
+        };
         let mut live = match self.runs.remove(&run) {
             Some(live) => live,
             None => Live {
@@ -384,7 +421,7 @@ impl Desk {
         let taken = self.take(link, &mut live, loom, step, &drafts, care).await;
         self.runs.insert(run, live);
         Ok(match taken? {
-            Ok(records) => Judged::Accepted(Accepted { drafts, records, changes, refused }),
+            Ok(records) => Judged::Accepted(Accepted { drafts, records, changes, written, refused }),
             Err(error) => Judged::Refused(error),
         })
     }
@@ -459,7 +496,7 @@ impl Desk {
 
     /// Has the records of an accepted step written, and what they add to the index.
     async fn write(&mut self, link: &mut Link, step: &Step, run: RunId, accepted: Accepted) -> Result<(), Fault> {
-        let Accepted { drafts, records, changes, refused: _ } = accepted;
+        let Accepted { drafts, records, changes, written, refused: _ } = accepted;
         let Some(mut live) = self.runs.remove(&run) else { return Ok(()) };
         let Some(part) = live.gathered.tree.run_part(run) else { return Ok(()) };
         let row = part.newest.get();
@@ -482,6 +519,7 @@ impl Desk {
             self.push(sql, values);
         }
         self.book(&changes)?;
+        self.shelve(&written)?;
         for (record, draft) in records.iter().zip(&drafts) {
             self.index(link, &mut live, row, record, draft.event()).await?;
         }
@@ -695,6 +733,7 @@ struct Accepted {
     drafts: Vec<Draft>,
     records: Vec<Record>,
     changes: Box<Changes>,
+    written: Vec<Written>,
     refused: Option<Decision>,
 }
 

@@ -1,10 +1,11 @@
-//! The store: SQLite and Postgres behind the journal, loom and ledger traits, and the only room that knows SQL.
+//! The store: SQLite and Postgres behind the journal, loom, ledger and contract traits, and the only room that knows SQL.
 //!
 //! One schema in two dialects. A step is written whole, many steps share a flush, and
 //! the epoch of a lease is compared where the records are written. What can be seen is computed by the projection that
 //! every loom shares; the tables beside the records only say where they lie.
 
 mod commit;
+mod contracts;
 mod dialect;
 mod events;
 mod failure;

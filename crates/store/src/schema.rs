@@ -23,6 +23,10 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0002.sqlite.sql"),
         postgres: include_str!("../migrations/0002.postgres.sql"),
     },
+    Migration {
+        sqlite: include_str!("../migrations/0003.sqlite.sql"),
+        postgres: include_str!("../migrations/0003.postgres.sql"),
+    },
 ];
 
 /// The first schema with a ledger.
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn both_dialects_have_the_same_tables_columns_indexes_and_triggers() {
-        let known = [("turns", 10), ("spend_entries", 12)];
+        let known = [("turns", 10), ("spend_entries", 12), ("ds_receipts", 22)];
         assert_eq!(known.len(), MIGRATIONS.len());
         for (migration, (table, width)) in MIGRATIONS.iter().zip(known) {
             let sqlite = shape(migration.sqlite);

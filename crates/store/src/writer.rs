@@ -11,6 +11,7 @@ use cantrip_loom::{Answer, Error, Lease, Owner, Seq, Step};
 use tokio::sync::oneshot;
 
 use crate::commit::{Care, Desk};
+use crate::contracts;
 use crate::failure::{Failure, FailureKind, Fault};
 use crate::ledger;
 use crate::limits::STEP_TRIES_MAX;
@@ -142,6 +143,7 @@ impl Writer {
         link.begin(Purpose::Write).await?;
         self.desk.begin(link, asks.iter().filter_map(Ask::run).collect()).await?;
         ledger::lock(link, asks.iter().filter_map(Ask::step)).await?;
+        contracts::lock(link, asks.iter().filter_map(Ask::step)).await?;
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             answers.push(self.one(link, ask, Care::Swift).await?);
@@ -161,7 +163,11 @@ impl Writer {
     /// Each in a savepoint of its own, so that what goes wrong with one is taken back with it and harms no other.
     async fn one_by_one(&mut self, link: &mut Link, asks: &[Ask]) -> Result<Answers, Failure> {
         link.begin(Purpose::Write).await?;
-        match ledger::lock(link, asks.iter().filter_map(Ask::step)).await {
+        let locked = match ledger::lock(link, asks.iter().filter_map(Ask::step)).await {
+            Ok(()) => contracts::lock(link, asks.iter().filter_map(Ask::step)).await,
+            Err(fault) => Err(fault),
+        };
+        match locked {
             Ok(()) => {}
             Err(Fault::Database(failure)) => return Err(failure),
             Err(Fault::Found(error)) => return Err(Failure { kind: FailureKind::Other, cause: error.into() }),

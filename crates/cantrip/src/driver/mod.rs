@@ -6,6 +6,7 @@
 
 mod asking;
 mod children;
+mod clerk;
 mod environment;
 mod estate;
 mod execute;
@@ -18,6 +19,8 @@ mod runtime;
 mod seat;
 mod tokens;
 
+pub(crate) use clerk::Office;
+pub use clerk::{Clerk, Closes, Opens, Papers};
 pub(crate) use environment::{Environs, Step, differing, groups};
 pub(crate) use halting::Halting;
 pub(crate) use idle::{Idle, Resting};

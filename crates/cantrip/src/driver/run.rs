@@ -16,7 +16,7 @@ use cantrip_spend::{Decision, Operation};
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
-use super::{Halting, Purse, Runtime, Tokens};
+use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
@@ -57,6 +57,7 @@ impl Stopped {
             Self::Conflict(Conflict::RunEnded { run }) => {
                 codes::wrong_state("run", run.to_string(), "ended", "writing to it", "a live run").into()
             }
+            Self::Conflict(Conflict::Contract(fault)) => fault.refusal(),
             Self::Conflict(
                 Conflict::Step { .. } | Conflict::RunExists { .. } | Conflict::Behind { .. } | Conflict::Money { .. },
             )
@@ -79,7 +80,7 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::Ambiguous { prefix, matches } => {
             codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
         }
-        Error::NoLedger | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
+        Error::NoLedger | Error::NoContracts | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
         Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
             .data(hint("give --store postgres://... with a user, password and database that the server knows"))
             .into(),
@@ -205,6 +206,7 @@ pub(crate) struct Run {
     pub places: Arc<Semaphore>,
     pub tokens: Arc<Tokens>,
     pub purse: Purse,
+    pub office: Office,
     pub cancel: Cancel,
     /// Of a run that is gone on with.
     pub past: HashMap<EntityId, Log>,
@@ -244,7 +246,7 @@ impl Run {
     ) -> Result<Self, Stopped> {
         let Begins { events, bodies, money } = begins;
         let now = runtime.now().wall;
-        let loom = opening.loom_id;
+        let (loom, entity) = (opening.loom_id, opening.entity_id);
         let lease = Lease::first(id, runtime.owner().clone(), now.after(Duration::from_millis(LEASE_MS)));
         let run = Self::with(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
         let mut drafts = Vec::with_capacity(events.len());
@@ -256,8 +258,15 @@ impl Run {
                 None => Draft::new(now, event)?,
             });
         }
-        let mut step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        let papers = run.office.opens(&Opens { run: id, loom, entity, epoch: lease.epoch.get(), at: now });
+        for event in papers.records {
+            drafts.push(Draft::new(now, event)?);
+        }
+        run.office.counts(drafts.iter().map(|draft| (now, draft.event())), &bodies);
+        let step = Step::opens(run.step_id(lease.epoch), id, Some(lease)).records(drafts).bodies(bodies);
+        let mut step = step.bodies(papers.bodies);
         step.money = money;
+        step.contract = papers.rows;
         run.write(step).await?;
         drop(roots);
         Ok(run)
@@ -278,6 +287,8 @@ impl Run {
             Err(Error::NotFound { .. }) => HashSet::new(),
             Err(error) => return Err(error.into()),
         };
+        let (clerk, owner) = (runtime.clerk().cloned(), runtime.actor().as_str().to_owned());
+        let office = Office::new(clerk, runtime.keeps_contracts().await?, loom, owner);
         Ok(Self {
             runtime,
             id,
@@ -288,6 +299,7 @@ impl Run {
             places: Arc::new(Semaphore::new(TREE_TOGETHER_MAX)),
             tokens: Arc::default(),
             purse,
+            office,
             cancel,
             past: HashMap::new(),
             bodies: Loaded::default(),
@@ -301,6 +313,12 @@ impl Run {
             let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
             self.purse.enter(*entity, log.parent, wards.as_ref());
             self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
+        }
+        for log in past.values() {
+            let began = log.events.first().map_or(Timestamp::EPOCH, |(at, _)| *at);
+            let cast = log.cast.clone().map(Event::from);
+            self.office.counts(cast.iter().map(|cast| (began, cast)), &[]);
+            self.office.counts(log.events.iter().map(|(at, event)| (*at, event)), &[]);
         }
         for (entity, log) in &past {
             self.tokens.charge(*entity, log.used());
@@ -358,18 +376,39 @@ impl Run {
         let names_root = events.iter().any(|(_, event)| matches!(event, Event::Root(_)));
         let mut known = if names_root { Some(self.roots.lock().await) } else { None };
         let mut roots = known.as_deref().cloned().unwrap_or_default();
-        for (at, event) in events.into_iter().filter(|(_, event)| is_news(event, &mut roots)) {
-            drafts.push(Draft::new(at, event)?);
+        // What ends a cast asks for no money, so it is written or the run stops: it can be counted before.
+        let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_)));
+        let told = || events.iter().map(|(at, event)| (*at, event));
+        let papers = if ends {
+            self.office.counts(told(), &bodies);
+            self.office.closes(self.id, &events, self.runtime.now().monotonic)
+        } else {
+            Papers::default()
+        };
+        let mut beside = papers.records;
+        for (at, event) in told().filter(|(_, event)| is_news(event, &mut roots)) {
+            if let Event::End(_) = event {
+                // With the end its run is over.
+                for event in beside.drain(..) {
+                    drafts.push(Draft::new(at, event)?);
+                }
+            }
+            drafts.push(Draft::new(at, event.clone())?);
         }
         if drafts.is_empty() && money.is_empty() {
             return Ok(Written::Whole(0));
         }
         let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
-        let mut step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies);
+        let step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
+        let mut step = step.bodies(papers.bodies);
         let moves = !money.is_empty();
         step.money = money;
+        step.contract = papers.rows;
         match self.runtime.loom().append(step).await? {
             Answer::Committed(_) => {
+                if !ends {
+                    self.office.counts(told(), &bodies);
+                }
                 if let Some(known) = &mut known {
                     **known = roots;
                 }
@@ -378,7 +417,10 @@ impl Run {
                 }
                 Ok(Written::Whole(bytes))
             }
-            Answer::Refused(decision) => Ok(Written::Refused(decision)),
+            Answer::Refused(decision) => {
+                self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
+                Ok(Written::Refused(decision))
+            }
             Answer::Wait => Ok(Written::Wait),
             Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
             Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),

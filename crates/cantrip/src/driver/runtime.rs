@@ -11,11 +11,13 @@ use cantrip_canon::{Clock, EntityId, Entropy, IdSource, Instant, Now, Redactor, 
 use cantrip_circle::Medium;
 use cantrip_circle::gate::Belongings;
 use cantrip_circle::limits::REBUILD_CPU_MS;
-use cantrip_loom::{Actor, AnyLoom, Journal, Ledger, Loom, Memory, Owner, Turn};
+use cantrip_loom::{
+    Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, Memory, Owner, Page, ReceiptsWanted, Turn,
+};
 use cantrip_reply::Guard;
 
 use super::environment::Base;
-use super::{Halting, Idle};
+use super::{Clerk, Halting, Idle};
 use crate::events::{Silent, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 
@@ -36,6 +38,10 @@ struct Inner {
     askable: bool,
     idle: Arc<Idle>,
     rebuild_cpu_max: Duration,
+    /// Who keeps papers about its runs; without one every cast leaves a receipt.
+    clerk: Option<Arc<dyn Clerk>>,
+    /// Whether the store keeps receipts, once someone asked.
+    keeps_contracts: Arc<tokio::sync::OnceCell<bool>>,
     /// The runs that are under way here.
     under_way: Arc<Mutex<HashMap<RunId, Halting>>>,
     /// When holds without an owner were last looked for.
@@ -52,7 +58,7 @@ impl fmt::Debug for Runtime {
 
 impl Runtime {
     /// A house with this store, by the machine's own clock and chance.
-    pub fn new(store: impl Journal + Loom + Ledger + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
         Self::with(AnyLoom::new(store), Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
     }
 
@@ -76,6 +82,8 @@ impl Runtime {
             askable: false,
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
+            clerk: None,
+            keeps_contracts: Arc::default(),
             under_way: Arc::default(),
             swept: Arc::default(),
             resting: Arc::default(),
@@ -125,6 +133,28 @@ impl Runtime {
     #[must_use]
     pub fn rebuilding_within(&self, cpu_max: Duration) -> Self {
         self.changed(|inner| inner.rebuild_cpu_max = cpu_max)
+    }
+
+    /// The same house, in which someone keeps papers about what is cast.
+    #[must_use]
+    pub fn attended_by(&self, clerk: impl Clerk + 'static) -> Self {
+        self.changed(|inner| inner.clerk = Some(Arc::new(clerk)))
+    }
+
+    pub(crate) fn clerk(&self) -> Option<&Arc<dyn Clerk>> {
+        self.0.clerk.as_ref()
+    }
+
+    /// Whether its store keeps receipts.
+    pub(crate) async fn keeps_contracts(&self) -> Result<bool, Error> {
+        let asked = self.0.keeps_contracts.get_or_try_init(|| async {
+            match self.0.loom.receipts(ReceiptsWanted::default(), Page { after: None, most: 0 }).await {
+                Ok(_) => Ok(true),
+                Err(Error::NoContracts) => Ok(false),
+                Err(error) => Err(error),
+            }
+        });
+        asked.await.copied()
     }
 
     fn changed(&self, change: impl FnOnce(&mut Inner)) -> Self {

@@ -129,6 +129,7 @@ impl Seat {
         let above = parent.as_ref().map(|(entity, _)| *entity);
         run.tokens.enter(facts.entity, above, wards.max_tokens);
         run.purse.enter(facts.entity, above, Some(wards));
+        run.office.enters(&facts, run.runtime.now().monotonic, worked);
         let shown = facts.medium.0.present(&facts.circle, facts.cantrip.mode());
         let tools = shown.tools.into_iter();
         let definitions = tools.map(|tool| Definition {

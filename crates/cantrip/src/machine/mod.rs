@@ -42,7 +42,7 @@ pub(crate) use effect::{
 };
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use folding::Summary;
-pub(crate) use money::{Payer, Unpaid};
+pub(crate) use money::{POLICY, Payer, Unpaid};
 pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use spawn::Newborn;
 

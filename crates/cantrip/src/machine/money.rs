@@ -19,7 +19,7 @@ use super::{Machine, Newborn, World};
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 
 /// What policy is asked by: the loop's own questions.
-const POLICY: &str = "cantrip.cast.v1";
+pub(crate) const POLICY: &str = "cantrip.cast.v1";
 
 /// Who pays for a run.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 /// A house with this store. Ids and times repeat; time is the executor's.
-pub(crate) fn house(store: impl Journal + Loom + cantrip_loom::Ledger + 'static) -> Runtime {
+pub(crate) fn house(store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + 'static) -> Runtime {
     house_of(AnyLoom::new(store), 7)
 }
 
@@ -371,6 +371,35 @@ mod dying {
         }
     };
 }
+
+    /// Contracts are too.
+    macro_rules! files_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl cantrip_loom::Contracts for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                cantrip_loom::Contracts::$name(&self.store, $($arg),*).await
+            })+
+        }
+    };
+}
+
+    files_on! {
+        signatures(page: Page) -> Listed<cantrip_contract::SignatureRow>;
+        signature(id: cantrip_contract::SignatureId) -> cantrip_contract::SignatureRow;
+        artifacts(of: Option<cantrip_contract::SignatureId>, page: Page) -> Listed<cantrip_contract::ArtifactRow>;
+        artifact(id: cantrip_contract::CompiledId) -> cantrip_contract::ArtifactRow;
+        artifact_origins(id: cantrip_contract::CompiledId) -> Vec<cantrip_contract::OriginRow>;
+        predict(id: cantrip_canon::PredictId) -> cantrip_contract::PredictRow;
+        predict_of_key(key: cantrip_contract::PredictKey) -> Option<cantrip_contract::PredictRow>;
+        receipts(wanted: cantrip_loom::ReceiptsWanted, page: Page) -> Listed<cantrip_contract::ReceiptRow>;
+        receipt(id: cantrip_contract::ReceiptId) -> cantrip_contract::ReceiptRow;
+        receipt_of(predict: cantrip_canon::PredictId) -> Option<cantrip_contract::ReceiptRow>;
+        trace(trace_ref: String) -> cantrip_contract::TraceRow;
+        traces(state: cantrip_contract::TraceState, page: Page) -> Listed<cantrip_contract::TraceRow>;
+        pointers() -> Vec<cantrip_contract::Pointer>;
+        pointer(signature: cantrip_contract::SignatureId) -> Option<cantrip_contract::Pointer>;
+        pointer_audits(signature: cantrip_contract::SignatureId, page: Page) -> Listed<cantrip_contract::Audit>;
+    }
 
     pays_on! {
         authorizations(page: Page) -> Listed<cantrip_spend::Authorization>;

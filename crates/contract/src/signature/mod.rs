@@ -102,6 +102,21 @@ pub struct Params {
     pub stop: Vec<String>,
 }
 
+impl Params {
+    /// These, and of what they leave out what the others say.
+    #[must_use]
+    pub fn over(&self, others: &Self) -> Self {
+        Self {
+            model: self.model.clone().or_else(|| others.model.clone()),
+            sub_model: self.sub_model.clone().or_else(|| others.sub_model.clone()),
+            temperature: self.temperature.or(others.temperature),
+            top_p: self.top_p.or(others.top_p),
+            max_tokens: self.max_tokens.or(others.max_tokens),
+            stop: if self.stop.is_empty() { others.stop.clone() } else { self.stop.clone() },
+        }
+    }
+}
+
 /// The three hashes that an artifact must share with its signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hashes {
@@ -254,10 +269,14 @@ impl Signature {
     }
 }
 
-/// Which signatures there are: one hash over the ids and the three hashes of all of them.
+/// Which signatures are there: one hash over the ids and the three hashes of all of them.
 pub fn catalog_version<'a>(signatures: impl IntoIterator<Item = &'a Signature>) -> Hash {
-    let mut rows: Vec<_> =
-        signatures.into_iter().map(|signature| (signature.id.to_string(), signature.hashes)).collect();
+    catalog_version_of(signatures.into_iter().map(|signature| (&signature.id, signature.hashes)))
+}
+
+/// The same, of what a store keeps of them.
+pub fn catalog_version_of<'a>(signatures: impl IntoIterator<Item = (&'a SignatureId, Hashes)>) -> Hash {
+    let mut rows: Vec<_> = signatures.into_iter().map(|(id, hashes)| (id.to_string(), hashes)).collect();
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));
     let rows: Vec<Value> = rows
         .into_iter()

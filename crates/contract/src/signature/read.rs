@@ -122,7 +122,9 @@ impl Signature {
         written.insert("namespace".to_owned(), json!(id.namespace()));
         written.insert("name".to_owned(), json!(id.name()));
         written.insert("version".to_owned(), json!(id.version()));
-        written.insert("description".to_owned(), json!(description));
+        if !description.is_empty() {
+            written.insert("description".to_owned(), json!(description));
+        }
         written.retain(|_, value| !value.is_null());
         Self::of(&written, &NoFiles)
     }

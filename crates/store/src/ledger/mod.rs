@@ -12,7 +12,7 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{ApprovalId, RunId, TurnId};
-use cantrip_loom::{CallId, Caller, Error, Paid, Projection, Standing, Step};
+use cantrip_loom::{Accounts, CallId, Caller, Error, Paid, Projection, Standing, Step};
 use cantrip_spend::{AuthorizationRef, Book, CallKey, Changes, Hold, Operation, ReservationId, Reserve};
 
 use crate::failure::Fault;
@@ -124,6 +124,43 @@ impl Till {
     fn paid(&self, step: &Step, standing: Option<&Standing<'_>>, tree: &Projection) -> Result<Paid, Error> {
         let replied = |call: &CallKey| tree.replied(call) || turn_of(call).is_some_and(|turn| self.closed[&turn]);
         step.pay(&self.book, standing, &replied)
+    }
+
+    /// What the ledger says about the reservations that a step's receipts cover, with what the step changes of it.
+    pub(crate) async fn accounts(
+        &mut self,
+        link: &mut Link,
+        step: &Step,
+        changes: &Changes,
+        refused: bool,
+    ) -> Result<Accounts, Fault> {
+        let mut accounts = Accounts::default();
+        accounts.refused = changes.decisions.last().filter(|_| refused).cloned();
+        for id in step.reservations_wanted(refused) {
+            self.load_moved(link, &id).await?;
+            let booked = changes.rows.get(&id).or_else(|| self.book.reservation(&id)).cloned();
+            accounts.booked.extend(booked.map(|booked| (id, booked)));
+        }
+        let refuser = accounts.refused.as_ref().and_then(|decided| decided.input.authorization.as_ref());
+        let refuser = refuser.and_then(|named| named.authorization_id.parse().ok());
+        let payers: BTreeSet<AuthorizationRef> = accounts.payers().chain(refuser).collect();
+        for id in payers {
+            self.load_authorization(link, id).await?;
+            let row = changes.authorizations.get(&id).or_else(|| self.book.authorization(id));
+            accounts.authorizations.extend(row.map(|row| (id, row.clone())));
+            accounts.agreements.insert(id, rows::agreements(link, id).await?);
+        }
+        // Only what was said last is told.
+        let last = step.reservations_wanted(refused).into_iter().rev().find_map(|id| accounts.booked.get(&id));
+        if let Some(id) = last.map(|booked| booked.row.terms().decision) {
+            let known = changes.decisions.iter().find(|decided| decided.id == id).cloned();
+            let decided = match known {
+                Some(decided) => Some(decided),
+                None => rows::decision(link, id).await?,
+            };
+            accounts.decided.extend(decided.map(|decided| (id, decided)));
+        }
+        Ok(accounts)
     }
 
     /// Takes over what a step changed, so that the next one of the group sees it.
@@ -288,7 +325,8 @@ fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
         .map_err(|_| astray("a row of the ledger has an unknown word"))
 }
 
-fn canonical(value: &impl serde::Serialize) -> Result<Value, Error> {
+/// A value as its canonical text.
+pub(crate) fn canonical(value: &impl serde::Serialize) -> Result<Value, Error> {
     let value = cantrip_canon::json::to_value(value)?;
     Ok(Value::Text(cantrip_canon::json::canonical(&value)?))
 }

@@ -256,6 +256,13 @@ pub(super) fn entry(row: &mut Row) -> Result<Entry, Error> {
 pub(super) const DECISIONS_OF_RUN: &str = "SELECT decision_id, run_id, call_id, phase, decision, reason_code, \
      reason_codes_version, evaluation_hash, input, at FROM policy_decisions WHERE run_id = ?1 ORDER BY decision_key";
 
+pub(super) async fn decision(link: &mut Link, id: cantrip_canon::DecisionId) -> Result<Option<Decided>, Fault> {
+    let sql = "SELECT decision_id, run_id, call_id, phase, decision, reason_code, reason_codes_version, evaluation_hash, \
+               input, at FROM policy_decisions WHERE decision_id = ?1";
+    let found = link.query(sql, values![id]).await?.into_iter().next();
+    Ok(found.map(|mut row| decided(&mut row)).transpose()?)
+}
+
 pub(super) fn decided(row: &mut Row) -> Result<Decided, Error> {
     let (id, run) = (row.id()?, row.id()?);
     let call = CallKey::new(row.text()?).map_err(|_| astray("a decision is about a call that cannot be"))?;

@@ -1,0 +1,496 @@
+//! What is kept of contracts, row by row, and what a step may ask to have written.
+//!
+//! A [`Row`] is data: it travels in a step of a journal, beside the records and the money, and stands or falls with them.
+//! What a store makes of it is decided by [`Shelf`](crate::Shelf), so that every store decides alike.
+
+use cantrip_canon::json::{self, canonical};
+use cantrip_canon::{AuditId, EntityId, Hash, PredictId, RunId, Timestamp, bytes_hash, stable_hash};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    Artifact, By, Change, CompiledId, Hashes, Purpose, Receipt, ReceiptId, Signature, SignatureId, Status, Strategy,
+};
+
+/// Where a signature comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignatureOrigin {
+    /// It comes with the program.
+    Builtin,
+    File,
+    Api,
+}
+
+/// A signature as it is kept. Nothing of it changes but when it was retired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignatureRow {
+    pub signature_id: SignatureId,
+    pub hashes: Hashes,
+    pub payload_hash: Hash,
+    /// The canonical text of [`Signature::body`].
+    pub body: String,
+    pub description: String,
+    pub origin: SignatureOrigin,
+    pub created_at: Timestamp,
+    pub created_by: String,
+    /// Hidden from lists from then on; what names it still finds it.
+    pub retired_at: Option<Timestamp>,
+}
+
+/// A row that is not what it says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {id} is not what was written: {field}")]
+pub struct Altered {
+    pub kind: &'static str,
+    pub id: String,
+    /// What does not fit.
+    pub field: &'static str,
+}
+
+fn text(value: &serde_json::Value) -> String {
+    canonical(value).expect("what is kept was read strictly")
+}
+
+impl SignatureRow {
+    pub fn of(signature: &Signature, origin: SignatureOrigin, by: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            signature_id: signature.id().clone(),
+            hashes: signature.hashes(),
+            payload_hash: signature.payload_hash(),
+            body: text(&signature.body()),
+            description: signature.description().to_owned(),
+            origin,
+            created_at: at,
+            created_by: by.into(),
+            retired_at: None,
+        }
+    }
+
+    /// The signature, if it still has the four hashes that stand beside it.
+    pub fn signature(&self) -> Result<Signature, Altered> {
+        let altered = |field| Altered { kind: "signature", id: self.signature_id.to_string(), field };
+        let body = json::read(&self.body).map_err(|_| altered("body"))?;
+        let signature = Signature::kept(&body, &self.description).map_err(|_| altered("body"))?;
+        let Hashes { schema_hash, prompt_hash, program_hash } = self.hashes;
+        let found = signature.hashes();
+        let pairs = [
+            ("schema_hash", found.schema_hash == schema_hash),
+            ("prompt_hash", found.prompt_hash == prompt_hash),
+            ("program_hash", found.program_hash == program_hash),
+            ("payload_hash", signature.payload_hash() == self.payload_hash),
+            ("signature_id", *signature.id() == self.signature_id),
+        ];
+        match pairs.into_iter().find(|(_, equal)| !equal) {
+            Some((field, _)) => Err(altered(field)),
+            None => Ok(signature),
+        }
+    }
+}
+
+/// An artifact as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArtifactRow {
+    pub compiled_id: CompiledId,
+    pub content_hash: Hash,
+    pub signature_id: SignatureId,
+    pub strategy: Strategy,
+    pub hashes: Hashes,
+    /// The canonical text of [`Artifact::content`].
+    pub body: String,
+    pub created_at: Timestamp,
+}
+
+impl ArtifactRow {
+    pub fn of(artifact: &Artifact, at: Timestamp) -> Self {
+        Self {
+            compiled_id: artifact.id(),
+            content_hash: artifact.content_hash(),
+            signature_id: artifact.signature_id().clone(),
+            strategy: artifact.strategy(),
+            hashes: artifact.hashes(),
+            body: text(&artifact.content()),
+            created_at: at,
+        }
+    }
+
+    /// The artifact, if its bytes still have the hash that it is called by.
+    pub fn artifact(&self) -> Result<Artifact, Altered> {
+        let altered = |field| Altered { kind: "artifact", id: self.compiled_id.to_string(), field };
+        let hash = bytes_hash(self.body.as_bytes());
+        if hash != self.content_hash || CompiledId::of(hash) != self.compiled_id {
+            return Err(altered("content_hash"));
+        }
+        let content = json::read(&self.body).map_err(|_| altered("body"))?;
+        Artifact::kept(&content).map_err(|_| altered("body"))
+    }
+}
+
+/// How an artifact came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// It is the base of its signature.
+    Signature,
+    Job,
+    Import,
+    Manual,
+}
+
+/// One way in which an artifact was found. The same one twice is one; the same artifact found twice has two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OriginRow {
+    pub compiled_id: CompiledId,
+    pub parent_compiled_id: Option<CompiledId>,
+    pub kind: Provenance,
+    pub job_id: Option<String>,
+    pub report_id: Option<String>,
+    pub actor: String,
+    pub note: Option<String>,
+    pub at: Timestamp,
+}
+
+impl OriginRow {
+    pub fn new(compiled_id: CompiledId, kind: Provenance, actor: impl Into<String>, at: Timestamp) -> Self {
+        let (parent_compiled_id, job_id, report_id, note) = (None, None, None, None);
+        Self { compiled_id, parent_compiled_id, kind, job_id, report_id, actor: actor.into(), note, at }
+    }
+
+    /// `org_` and 32 digits of the hash of everything but the time.
+    pub fn id(&self) -> String {
+        let content = json!({
+            "v": 1, "kind": "origin", "compiled_id": self.compiled_id, "parent_compiled_id": self.parent_compiled_id,
+            "provenance": self.kind, "job_id": self.job_id, "report_id": self.report_id, "actor": self.actor,
+            "note": self.note,
+        });
+        let hash = stable_hash(&content).expect("texts");
+        format!("org_{}", hash.hex(32))
+    }
+}
+
+/// How a predict ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictEnd {
+    pub status: Status,
+    pub output_hash: Option<Hash>,
+    pub at: Timestamp,
+}
+
+/// One invocation of a signature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictRow {
+    pub predict_id: PredictId,
+    pub run_id: RunId,
+    pub owner: String,
+    pub signature_id: SignatureId,
+    pub compiled_id: CompiledId,
+    pub params_hash: Hash,
+    pub request_hash: Hash,
+    /// Within the owner and the signature it names one predict.
+    pub idempotency_key: Option<String>,
+    pub purpose: Purpose,
+    /// Its own entity; none where nothing was executed.
+    pub thread_id: Option<EntityId>,
+    pub lease_epoch: u64,
+    pub opened_at: Timestamp,
+    /// None while it is open.
+    pub end: Option<PredictEnd>,
+}
+
+/// A receipt that is to be written. Its number in its run, the receipt before it and what became of the money are known
+/// only where it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReceiptDraft {
+    body: Receipt,
+    owner: String,
+    reservations: Vec<String>,
+}
+
+/// What reservations came to, as the ledger has it when the receipt is written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sums {
+    pub currency: Option<cantrip_canon::Currency>,
+    pub reserved: u64,
+    pub captured: u64,
+    pub released: u64,
+    pub overage: u64,
+    pub remaining: Option<i64>,
+    /// What policy said about the last of them.
+    pub policy: Option<Ruled>,
+}
+
+/// What policy said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ruled {
+    pub policy_id: String,
+    pub authorization_id: Option<String>,
+    pub authorization_revision: Option<u64>,
+    pub authorization_mode: Option<String>,
+    pub decision: String,
+    pub reason_code: String,
+    pub reason_codes_version: String,
+    pub evaluation_hash: Hash,
+    pub approval_id: Option<cantrip_canon::ApprovalId>,
+}
+
+impl ReceiptDraft {
+    /// A receipt of this owner that covers these reservations. What the ledger knows is filled in where it is written.
+    pub fn new(body: Receipt, owner: impl Into<String>, reservations: Vec<String>) -> Self {
+        Self { body, owner: owner.into(), reservations }
+    }
+
+    pub fn run(&self) -> RunId {
+        self.body.run_id
+    }
+
+    pub fn predict(&self) -> Option<PredictId> {
+        self.body.predict_id
+    }
+
+    /// The reservations whose sums it wants.
+    pub fn reservations(&self) -> &[String] {
+        &self.reservations
+    }
+
+    /// As it is kept, behind the receipt `before` of its run.
+    pub(crate) fn written(&self, before: Option<(u64, Hash)>, sums: Sums) -> ReceiptRow {
+        let mut receipt = self.body.clone();
+        receipt.seq = before.map_or(1, |(seq, _)| seq + 1);
+        receipt.prev_hash = before.map(|(_, hash)| hash);
+        let Sums { currency, reserved, captured, released, overage, remaining, policy } = sums;
+        let budget = &mut receipt.budget;
+        budget.currency = currency.or(budget.currency);
+        (budget.reserved, budget.captured, budget.released) = (reserved, captured, released);
+        (budget.overage, budget.remaining) = (overage, remaining);
+        budget.reservation_ids.clone_from(&self.reservations);
+        if let Some(said) = policy {
+            let policy = &mut receipt.policy;
+            policy.policy_id = Some(said.policy_id);
+            policy.authorization_id = said.authorization_id;
+            policy.authorization_revision = said.authorization_revision;
+            policy.authorization_mode = said.authorization_mode;
+            policy.decision = Some(said.decision);
+            policy.reason_code = Some(said.reason_code);
+            policy.reason_codes_version = Some(said.reason_codes_version);
+            policy.evaluation_hash = Some(said.evaluation_hash);
+            policy.approval_id = said.approval_id;
+        }
+        let hash = receipt.hash();
+        ReceiptRow {
+            receipt_id: ReceiptId::of(hash),
+            receipt_hash: hash,
+            owner: self.owner.clone(),
+            created_at: receipt.timing.completed_at,
+            body: text(&receipt.body()),
+        }
+    }
+}
+
+/// A receipt as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceiptRow {
+    pub receipt_id: ReceiptId,
+    pub receipt_hash: Hash,
+    pub owner: String,
+    pub created_at: Timestamp,
+    /// The canonical text of [`Receipt::body`].
+    pub body: String,
+}
+
+impl ReceiptRow {
+    /// The receipt, if its bytes still have the hash that it is called by.
+    pub fn receipt(&self) -> Result<Receipt, Altered> {
+        let altered = |field| Altered { kind: "receipt", id: self.receipt_id.to_string(), field };
+        let hash = bytes_hash(self.body.as_bytes());
+        if hash != self.receipt_hash || ReceiptId::of(hash) != self.receipt_id {
+            return Err(altered("receipt_hash"));
+        }
+        let body = json::read(&self.body).map_err(|_| altered("body"))?;
+        serde_json::from_value(body).map_err(|_| altered("body"))
+    }
+}
+
+/// Where a trace's payload is meant to lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TraceStorage {
+    /// In its row.
+    Inline,
+    /// In an object store.
+    External,
+}
+
+/// How far a trace has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TraceState {
+    Inline,
+    /// Meant for an object store, and still in its row.
+    Pending,
+    Stored,
+    /// Only its name and hash are left.
+    Expired,
+}
+
+/// A trace as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceRow {
+    pub trace_ref: String,
+    pub run_id: RunId,
+    pub predict_id: PredictId,
+    pub trace_hash: Hash,
+    pub storage: TraceStorage,
+    pub state: TraceState,
+    pub uri: Option<String>,
+    pub bytes: u64,
+    /// All of it where it is not stored elsewhere; its summary once it is.
+    pub payload: Option<String>,
+    pub created_at: Timestamp,
+    pub stored_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub deleted_at: Option<Timestamp>,
+    pub deleted_by: Option<String>,
+}
+
+/// What becomes of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TraceMove {
+    /// Its object was read back with the right hash; this summary stays in the row.
+    Stored { summary: String, at: Timestamp },
+    /// Object and payload were deleted.
+    Expired { by: String, at: Timestamp },
+}
+
+/// A change of a pointer that someone wants, made from this version of it (0: there is none yet).
+#[derive(Debug, Clone, PartialEq)]
+pub struct PointerChange {
+    pub signature_id: SignatureId,
+    pub expected_version: u64,
+    pub change: Change,
+    pub by: By,
+}
+
+/// What a step asks to have written about contracts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Row {
+    /// Adds a signature. The same again changes nothing; the same id with another hash is a conflict.
+    Signature(Box<SignatureRow>),
+    /// Hides a version from lists.
+    Retire {
+        signature_id: SignatureId,
+        at: Timestamp,
+    },
+    /// Adds an artifact of a signature that is there. The same again changes nothing.
+    Artifact(Box<ArtifactRow>),
+    /// Says where an artifact came from.
+    Origin(Box<OriginRow>),
+    /// A predict begins, or was refused and is over at once.
+    Predict(Box<PredictRow>),
+    /// A predict is over.
+    PredictEnded {
+        predict_id: PredictId,
+        end: PredictEnd,
+    },
+    Receipt(Box<ReceiptDraft>),
+    Trace(Box<TraceRow>),
+    TraceMoved {
+        trace_ref: String,
+        to: TraceMove,
+    },
+    /// Changes a pointer and writes its audit.
+    Pointer(Box<PointerChange>),
+}
+
+impl Row {
+    /// Whether it belongs to no run.
+    pub fn is_apart(&self) -> bool {
+        match self {
+            Self::Signature(_) | Self::Retire { .. } | Self::Artifact(_) | Self::Origin(_) | Self::Pointer(_) => true,
+            Self::Predict(_)
+            | Self::PredictEnded { .. }
+            | Self::Receipt(_)
+            | Self::Trace(_)
+            | Self::TraceMoved { .. } => false,
+        }
+    }
+
+    /// Whether it may be written beside a run, without its lease.
+    pub fn is_beside(&self) -> bool {
+        matches!(self, Self::TraceMoved { .. })
+    }
+
+    /// Everything that has to be known before it can be judged.
+    pub fn needs(&self) -> Vec<Need> {
+        match self {
+            Self::Signature(row) => vec![Need::Signature(row.signature_id.clone())],
+            Self::Retire { signature_id, .. } => vec![Need::Signature(signature_id.clone())],
+            Self::Artifact(row) => {
+                vec![Need::Signature(row.signature_id.clone()), Need::Artifact(row.compiled_id.clone())]
+            }
+            Self::Origin(row) => {
+                let named = [Some(&row.compiled_id), row.parent_compiled_id.as_ref()];
+                let artifacts = named.into_iter().flatten().cloned().map(Need::Artifact);
+                artifacts.chain([Need::Origin(row.id())]).collect()
+            }
+            Self::Predict(row) => {
+                let mut needs = vec![
+                    Need::Signature(row.signature_id.clone()),
+                    Need::Artifact(row.compiled_id.clone()),
+                    Need::Predict(row.predict_id),
+                ];
+                needs.extend(row.key().map(Need::Key));
+                needs
+            }
+            Self::PredictEnded { predict_id, .. } => vec![Need::Predict(*predict_id)],
+            Self::Receipt(draft) => {
+                let predict = draft.predict().map(Need::Predict);
+                [Need::LastReceipt(draft.run())].into_iter().chain(predict).collect()
+            }
+            Self::Trace(row) => vec![Need::Predict(row.predict_id), Need::Trace(row.trace_ref.clone())],
+            Self::TraceMoved { trace_ref, .. } => vec![Need::Trace(trace_ref.clone())],
+            Self::Pointer(asked) => {
+                let id = asked.signature_id.clone();
+                let mut needs =
+                    vec![Need::Signature(id.clone()), Need::Pointer(id.clone()), Need::Audit(asked.by.audit_id)];
+                needs.extend(asked.change.artifact().cloned().map(Need::Artifact));
+                if let Change::Rollback { .. } = asked.change {
+                    needs.push(Need::Audits(id));
+                }
+                needs
+            }
+        }
+    }
+}
+
+/// An idempotency key in its scope.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PredictKey {
+    pub owner: String,
+    pub signature_id: SignatureId,
+    pub key: String,
+}
+
+impl PredictRow {
+    pub fn key(&self) -> Option<PredictKey> {
+        let key = self.idempotency_key.clone()?;
+        Some(PredictKey { owner: self.owner.clone(), signature_id: self.signature_id.clone(), key })
+    }
+}
+
+/// Something that a row is judged by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Need {
+    Signature(SignatureId),
+    Artifact(CompiledId),
+    Origin(String),
+    Predict(PredictId),
+    /// The predict that an idempotency key names.
+    Key(PredictKey),
+    /// The newest receipt of a run.
+    LastReceipt(RunId),
+    Trace(String),
+    Pointer(SignatureId),
+    Audit(AuditId),
+    /// All of a signature.
+    Audits(SignatureId),
+}

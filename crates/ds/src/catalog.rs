@@ -1,0 +1,170 @@
+//! Which signatures are there, and which artifacts of them?
+//!
+//! What comes with the program is there from the start, in every store. A published id never changes: adding it again is
+//! a success that changes nothing, and with other content it is refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cantrip::canon::{Clock, Hash, IdSource};
+use cantrip::loom::{Answer, AnyLoom, Conflict, Contracts, Error, Journal, Page, Step, StepId};
+use cantrip::reply::{Refusal, codes};
+use cantrip::store_refusal;
+use cantrip_contract::{
+    Altered, Artifact, ArtifactRow, CompiledId, OriginRow, Provenance, Row, Signature, SignatureId, SignatureOrigin,
+    SignatureRow, built_in, catalog_version_of,
+};
+
+use crate::limits::CATALOG_SIGNATURES_MAX;
+
+/// The signatures and artifacts of a store. Cheap to clone; all clones are the same catalog.
+#[derive(Clone)]
+pub struct Catalog {
+    loom: AnyLoom,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog").finish_non_exhaustive()
+    }
+}
+
+/// What adding a signature came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    pub signature_id: SignatureId,
+    /// The artifact that is the signature as it was written.
+    pub base: CompiledId,
+    /// It was not there before.
+    pub new: bool,
+}
+
+/// The reply about a row that is not what was written.
+pub(crate) fn altered(fault: &Altered) -> Refusal {
+    codes::record_altered(fault.kind, fault.id.as_str(), fault.field).into()
+}
+
+impl Catalog {
+    pub fn new(loom: AnyLoom, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
+        Self { loom, clock, ids }
+    }
+
+    /// Writes contract rows that belong to no run, all of them or none.
+    pub async fn file(&self, rows: Vec<Row>) -> Result<(), Refusal> {
+        let now = self.clock.now().wall;
+        let id = StepId::new(format!("contract-{:032x}", self.ids.next_bits(now))).expect("a short name");
+        let mut step = Step::apart(id);
+        step.contract = rows;
+        match self.loom.append(step).await.map_err(|error| store_refusal(&error))? {
+            Answer::Committed(_) => Ok(()),
+            Answer::Conflict(Conflict::Contract(fault)) => Err(fault.refusal()),
+            // It has no money, no lease and an id of its own.
+            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
+                Err(codes::crash().into())
+            }
+        }
+    }
+
+    /// Publishes a signature, and with it the artifact that is the signature as it was written.
+    pub async fn add(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Result<Added, Refusal> {
+        self.built_in().await?;
+        let new = match self.loom.signature(signature.id().clone()).await {
+            Ok(_) => false,
+            Err(Error::NotFound { .. }) => true,
+            Err(error) => return Err(store_refusal(&error)),
+        };
+        self.file(self.published(signature, origin, by)).await?;
+        Ok(Added { signature_id: signature.id().clone(), base: signature.base().id(), new })
+    }
+
+    fn published(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Vec<Row> {
+        let (now, base) = (self.clock.now().wall, signature.base());
+        vec![
+            Row::Signature(Box::new(SignatureRow::of(signature, origin, by, now))),
+            Row::Artifact(Box::new(ArtifactRow::of(&base, now))),
+            Row::Origin(Box::new(OriginRow::new(base.id(), Provenance::Signature, by, now))),
+        ]
+    }
+
+    /// Sees to it that what comes with the program is there.
+    async fn built_in(&self) -> Result<(), Refusal> {
+        let mut missing = Vec::new();
+        for signature in built_in() {
+            match self.loom.signature(signature.id().clone()).await {
+                Ok(_) => {}
+                Err(Error::NotFound { .. }) => {
+                    missing.extend(self.published(signature, SignatureOrigin::Builtin, "cantrip"));
+                }
+                Err(error) => return Err(store_refusal(&error)),
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { self.file(missing).await }
+    }
+
+    /// Everything that is published, retired ones too, in the order in which it came.
+    pub async fn all(&self) -> Result<Vec<SignatureRow>, Refusal> {
+        self.built_in().await?;
+        let mut rows = Vec::new();
+        let mut page = Page::FIRST;
+        loop {
+            let found = self.loom.signatures(page).await.map_err(|error| store_refusal(&error))?;
+            rows.extend(found.items);
+            if rows.len() > CATALOG_SIGNATURES_MAX {
+                return Err(codes::limit("the catalog", rows.len(), CATALOG_SIGNATURES_MAX).into());
+            }
+            match found.next {
+                Some(after) => page = Page { after: Some(after), ..Page::FIRST },
+                None => return Ok(rows),
+            }
+        }
+    }
+
+    /// One hash over everything that is published now.
+    pub async fn version(&self) -> Result<Hash, Refusal> {
+        let rows = self.all().await?;
+        Ok(catalog_version_of(rows.iter().map(|row| (&row.signature_id, row.hashes))))
+    }
+
+    /// A signature by its id; an unknown one is refused.
+    pub async fn signature(&self, id: &SignatureId) -> Result<Signature, Refusal> {
+        self.built_in().await?;
+        match self.loom.signature(id.clone()).await {
+            Ok(row) => row.signature().map_err(|fault| altered(&fault)),
+            Err(Error::NotFound { .. }) => {
+                let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+                let filled = codes::contract_unknown("signature", id.to_string());
+                Err(filled.data(serde_json::json!({"reason": "signature_not_found", "hint": hint})).into())
+            }
+            Err(error) => Err(store_refusal(&error)),
+        }
+    }
+
+    /// A stored artifact by its id; an unknown one is refused, and so is one whose bytes were changed.
+    pub async fn artifact(&self, id: &CompiledId) -> Result<Artifact, Refusal> {
+        match self.loom.artifact(id.clone()).await {
+            Ok(row) => row.artifact().map_err(|fault| altered(&fault)),
+            Err(Error::NotFound { .. }) => {
+                let filled = codes::contract_unknown("artifact", id.to_string());
+                Err(filled.data(serde_json::json!({"hint": "cantrip artifact ls shows what there is"})).into())
+            }
+            Err(error) => Err(store_refusal(&error)),
+        }
+    }
+
+    /// Keeps an artifact that someone gives for a signature. The same content again is the same artifact, with one more
+    /// origin.
+    pub async fn add_artifact(
+        &self,
+        given: &serde_json::Value,
+        signature: &Signature,
+        origin: impl FnOnce(CompiledId) -> OriginRow,
+    ) -> Result<Artifact, Refusal> {
+        let name = given.get("signature_id").and_then(serde_json::Value::as_str).unwrap_or("the artifact").to_owned();
+        let artifact = Artifact::given(given, signature).map_err(|fault| fault.refusal(&name, signature.id()))?;
+        let row = Row::Artifact(Box::new(ArtifactRow::of(&artifact, self.clock.now().wall)));
+        self.file(vec![row, Row::Origin(Box::new(origin(artifact.id())))]).await?;
+        Ok(artifact)
+    }
+}

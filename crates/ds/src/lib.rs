@@ -1,0 +1,19 @@
+//! Signatures at work: what is published, predicted and receipted.
+//!
+//! A signature goes into the catalog once and never changes under its id; what is asked of a model is an artifact of it.
+//! Every predict is a cast of its own with its turns in the loom, and leaves a receipt whatever became of it.
+
+mod catalog;
+pub mod limits;
+mod papers;
+mod predict;
+mod structured;
+mod trace;
+mod verify;
+
+pub use cantrip_contract as contract;
+pub use catalog::{Added, Catalog};
+pub use predict::{Crystals, PredictReply, Predicted, Predicting, Predictor};
+pub use structured::Mode;
+pub use trace::{TraceMode, Traces, trace};
+pub use verify::{Finding, Verified, verify};

@@ -1,0 +1,293 @@
+//! What a predict leaves beside its records: its row when it opens; its end, its trace and its receipt when it closes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cantrip::canon::json::{canonical, to_value};
+use cantrip::canon::{Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
+use cantrip::loom::{Body, Ending, Event, Held, RunKind, Tally, TruncationReason, held_hash, receipt_status};
+use cantrip::reply::codes;
+use cantrip::{Clerk, Closes, Opens, Papers};
+use cantrip_contract::{
+    BudgetPart, CompiledId, Hashes, Kind, PolicyPart, PredictEnd, PredictRow, Purpose, Receipt, ReceiptDraft, Row,
+    SignatureId, Status, Strategy, TimingPart,
+};
+use serde_json::{Map, Value, json};
+
+use crate::structured::Mode;
+use crate::trace::{TraceMode, Traces};
+
+/// Everything that is known of a predict before it opens.
+pub(crate) struct Filing {
+    pub predict: PredictId,
+    pub signature: SignatureId,
+    pub strategy: Strategy,
+    pub artifact: CompiledId,
+    pub hashes: Hashes,
+    pub catalog_version: Hash,
+    /// The canonical text of the input.
+    pub input: Body,
+    pub request_hash: Hash,
+    pub key: Option<String>,
+    pub purpose: Purpose,
+    pub owner: String,
+    pub mode: Mode,
+    /// How the artifact was chosen, and what policy said before anything began.
+    pub policy: PolicyPart,
+    pub started: Now,
+    pub clock: Arc<dyn Clock>,
+    pub trace: TraceMode,
+    pub traces: Traces,
+    /// What the model is told, for a full trace.
+    pub prompt: Value,
+    /// What was noted of its turns, for its trace.
+    pub noted: Mutex<Vec<Value>>,
+}
+
+/// Keeps the papers of one predict.
+#[derive(Clone)]
+pub(crate) struct Files(pub Arc<Filing>);
+
+impl Filing {
+    pub(crate) fn row(&self, opens: &Opens, key: Option<String>, end: Option<PredictEnd>) -> PredictRow {
+        PredictRow {
+            predict_id: self.predict,
+            run_id: opens.run,
+            owner: self.owner.clone(),
+            signature_id: self.signature.clone(),
+            compiled_id: self.artifact.clone(),
+            params_hash: self.input.hash(),
+            request_hash: self.request_hash,
+            idempotency_key: key,
+            purpose: self.purpose,
+            thread_id: opens.entity,
+            lease_epoch: opens.epoch,
+            opened_at: opens.at,
+            end,
+        }
+    }
+
+    fn latency(&self) -> u64 {
+        let passed = self.clock.now().monotonic.since(self.started.monotonic);
+        u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A receipt of it that says only what was known beforehand.
+    pub(crate) fn receipt(&self, opens: &Opens, status: Status, error_code: Option<String>) -> Receipt {
+        Receipt {
+            v: 1,
+            kind: "receipt".to_owned(),
+            receipt_kind: Kind::Predict,
+            predict_id: Some(self.predict),
+            purpose: Some(self.purpose),
+            run_id: opens.run,
+            seq: 0,
+            prev_hash: None,
+            loom_id: Some(opens.loom),
+            thread_id: opens.entity,
+            last_turn_id: None,
+            status,
+            error_code,
+            signature_id: Some(self.signature.clone()),
+            strategy_id: Some(self.strategy),
+            compiled_id: Some(self.artifact.clone()),
+            catalog_version: Some(self.catalog_version),
+            schema_hash: Some(self.hashes.schema_hash),
+            prompt_hash: Some(self.hashes.prompt_hash),
+            program_hash: Some(self.hashes.program_hash),
+            params_hash: Some(self.input.hash()),
+            output_hash: None,
+            model: cantrip_contract::ModelPart::default(),
+            policy: self.policy.clone(),
+            decisions_hash: bytes_hash(b"[]"),
+            budget: BudgetPart::default(),
+            timing: TimingPart {
+                started_at: self.started.wall,
+                completed_at: opens.at,
+                latency_ms: self.latency(),
+                waited_ms: 0,
+            },
+            trace_ref: None,
+            trace_hash: None,
+            trace_storage: None,
+            trace_artifact_uri: None,
+        }
+    }
+}
+
+fn record(kind: &str, payload: Value) -> Event {
+    let payload = match payload {
+        Value::Object(payload) => payload,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    };
+    Event::Other { kind: kind.to_owned(), payload }
+}
+
+/// The code a predict ends with that its cast did not terminate. Of `direct.v1` the turns are one question and its
+/// repairs: when they are used up no output fits.
+fn code_of(strategy: Strategy, reason: TruncationReason, told: Option<String>) -> Option<String> {
+    match (strategy, reason) {
+        (Strategy::Direct, TruncationReason::MaxTurns) => Some(codes::OUTPUT_SCHEMA.any().as_str().to_owned()),
+        (Strategy::Direct | Strategy::RlmLite, _) => told,
+    }
+}
+
+impl Clerk for Files {
+    fn kind(&self) -> RunKind {
+        RunKind::Predict
+    }
+
+    fn opens(&self, opens: &Opens) -> Papers {
+        let filing = &self.0;
+        let row = filing.row(opens, filing.key.clone(), None);
+        let told = json!({
+            "v": 1, "predict_id": filing.predict, "signature_id": filing.signature, "compiled_id": filing.artifact,
+            "params_hash": filing.input.hash(), "request_hash": filing.request_hash, "purpose": filing.purpose,
+            "structured_mode": filing.mode.as_str(),
+        });
+        Papers {
+            records: vec![record("predict.opened", told)],
+            rows: vec![Row::Predict(Box::new(row))],
+            bodies: vec![filing.input.clone()],
+        }
+    }
+
+    fn notes(&self, at: Timestamp, event: &Event, bodies: &[Body]) {
+        let filing = &self.0;
+        if filing.trace == TraceMode::Off {
+            return;
+        }
+        let full = filing.trace == TraceMode::Full;
+        let said = |held: &Held<cantrip::loom::Utterance>| match held {
+            Held::Inline { inline } => to_value(inline).unwrap_or_default(),
+            Held::Body(body) => {
+                let found = bodies.iter().find(|new| new.hash() == body.hash);
+                found.and_then(|body| serde_json::from_slice(body.bytes()).ok()).unwrap_or_default()
+            }
+        };
+        let note = match event {
+            Event::Opened(opened) => {
+                let mut note = json!({
+                    "kind": "answer", "turn_id": opened.turn_id, "at": at, "attempt": opened.attempt,
+                    "usage": opened.usage, "utterance_hash": held_hash(&opened.utterance),
+                });
+                if full {
+                    note["utterance"] = said(&opened.utterance);
+                }
+                note
+            }
+            Event::Settled(settled) => json!({
+                "kind": "call", "call_id": settled.call_id, "at": at, "code": settled.reply.code,
+                "result_hash": held_hash(&settled.result),
+            }),
+            Event::End(end) => json!({"kind": "end", "at": at, "turns": end.turns, "usage": end.usage}),
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => return,
+        };
+        filing.noted.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    fn closes(&self, closes: &Closes<'_>) -> Papers {
+        let filing = &self.0;
+        let (end, all) = (closes.end, closes.tallies.all().map(|(_, tally)| tally).collect::<Vec<&Tally>>());
+        let model_calls: u64 = all.iter().map(|tally| tally.model_calls).sum();
+        let (mut status, mut error_code) = receipt_status(end);
+        let mut bodies = Vec::new();
+        let output_hash = match &end.ending {
+            Ending::Terminated { result, .. } => {
+                if let Held::Inline { inline } = result
+                    && let Some(body) = canonical(inline).ok().and_then(|text| Body::new(text.into_bytes()).ok())
+                {
+                    bodies.push(body);
+                }
+                held_hash(result)
+            }
+            Ending::Truncated { reason, .. } => {
+                // Nobody was asked anything: what it met was a refusal.
+                if *reason == TruncationReason::MaxCost && model_calls == 0 {
+                    status = Status::Denied;
+                }
+                error_code = code_of(filing.strategy, *reason, error_code);
+                None
+            }
+        };
+        let opens =
+            Opens { run: closes.run, loom: closes.loom, entity: Some(closes.tally.entity), epoch: 0, at: closes.at };
+        let mut receipt = filing.receipt(&opens, status, error_code.clone());
+        receipt.last_turn_id = end.leaf;
+        receipt.output_hash = output_hash;
+        receipt.model = closes.model.clone();
+        receipt.model.structured_mode = Some(filing.mode.as_str().to_owned());
+        receipt.decisions_hash = closes.tally.decisions_hash();
+        if let Some(refused) = &closes.refused {
+            let chosen = filing.policy.clone();
+            receipt.policy = PolicyPart {
+                artifact_variant: chosen.artifact_variant,
+                canary_percent: chosen.canary_percent,
+                rollout_bucket: chosen.rollout_bucket,
+                rollout_seed: chosen.rollout_seed,
+                pointer_version: chosen.pointer_version,
+                ..refused.clone()
+            };
+        }
+        let ends = || all.iter().filter_map(|tally| tally.end.as_ref());
+        receipt.budget = BudgetPart {
+            unpriced: ends().any(|end| end.uncosted > 0),
+            input_tokens: ends().map(|end| end.usage.prompt_tokens).sum(),
+            cached_tokens: ends().map(|end| end.usage.cached_tokens).sum(),
+            output_tokens: ends().map(|end| end.usage.completion_tokens).sum(),
+            model_calls,
+            iterations: end.utterances,
+            sub_calls: closes.tally.sub_calls,
+            repairs: match filing.strategy {
+                Strategy::Direct => end.utterances.saturating_sub(1),
+                Strategy::RlmLite => 0,
+            },
+            ..BudgetPart::default()
+        };
+        let mut rows = vec![Row::PredictEnded {
+            predict_id: filing.predict,
+            end: PredictEnd { status, output_hash, at: closes.at },
+        }];
+        if let Some(row) = filing.traced(closes, status) {
+            receipt.trace_ref = Some(row.trace_ref.clone());
+            receipt.trace_hash = Some(row.trace_hash);
+            receipt.trace_storage = to_value(&row.storage).ok().and_then(|word| word.as_str().map(str::to_owned));
+            receipt.trace_artifact_uri.clone_from(&row.uri);
+            rows.push(Row::Trace(Box::new(row)));
+        }
+        let reservations = all.iter().flat_map(|tally| tally.reservations.iter().map(ToString::to_string)).collect();
+        rows.push(Row::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), reservations))));
+        let told = json!({
+            "v": 1, "predict_id": filing.predict, "status": status, "error_code": error_code,
+            "output_hash": output_hash,
+        });
+        Papers { records: vec![record("predict.closed", told)], rows, bodies }
+    }
+}
+
+impl Filing {
+    fn traced(&self, closes: &Closes<'_>, status: Status) -> Option<cantrip_contract::TraceRow> {
+        if self.trace == TraceMode::Off {
+            return None;
+        }
+        let steps = std::mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut payload = json!({
+            "v": 1, "kind": "trace", "predict_id": self.predict, "signature_id": self.signature,
+            "compiled_id": self.artifact, "strategy": self.strategy, "thread_id": closes.tally.entity, "status": status,
+            "steps": steps,
+        });
+        if self.trace == TraceMode::Full {
+            payload["prompt"] = self.prompt.clone();
+        }
+        self.traces.row(payload, closes.run, self.predict, closes.at)
+    }
+}

@@ -1,0 +1,208 @@
+//! A crystal that answers in the shape of a schema, whatever its model can be told.
+//!
+//! A model whose provider enforces schemas is told the schema; one that can be made to call something calls `done`; any
+//! other is asked in words, and the JSON in what it says is taken. What comes of it is always a call of `done`, so that
+//! the loop checks it, records it and shows what is wrong with it in one way.
+
+use std::sync::Arc;
+
+use cantrip::canon::{EntityId, json};
+use cantrip::crystal::{
+    Answer, AnyCrystal, Assembler, Charge, Choice, Crystal, Ending, Failure, Format, List, Price, Profile, Request,
+    Silence, Sink,
+};
+use cantrip::loom::{Content, Finish, Message, Spawn};
+use serde_json::{Value, json};
+
+/// How a model is held to a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Its provider enforces it.
+    Native,
+    /// It calls `done`.
+    Tool,
+    /// It is asked for JSON in words.
+    Text,
+}
+
+impl Mode {
+    /// What a model of this profile can do best.
+    pub fn of(profile: &Profile) -> Self {
+        if profile.structured {
+            Self::Native
+        } else if profile.tools {
+            Self::Tool
+        } else {
+            Self::Text
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Tool => "tool",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// The gate that takes an answer.
+const DONE: &str = "done";
+
+/// See the module.
+pub(crate) struct Structured {
+    inner: AnyCrystal,
+    mode: Mode,
+    format: Arc<Format>,
+    /// What was asked and answered before, as examples.
+    demos: Vec<(String, String)>,
+}
+
+impl Structured {
+    pub(crate) fn new(inner: AnyCrystal, mode: Mode, schema: Value, demos: Vec<(String, String)>) -> Self {
+        Self { inner, mode, format: Arc::new(Format { name: "answer".to_owned(), schema }), demos }
+    }
+
+    /// The request as the model is sent it.
+    fn rewritten(&self, request: &Request) -> Request {
+        if self.mode == Mode::Tool && self.demos.is_empty() {
+            return request.clone();
+        }
+        let list = List::new();
+        let mut shown = false;
+        for message in request.messages.iter() {
+            let is_system = matches!(message, Message::System { .. });
+            if !is_system && !shown {
+                shown = true;
+                for (asked, answered) in &self.demos {
+                    list.push(Message::User { content: asked.as_str().into() });
+                    let content = Some(answered.as_str().into());
+                    list.push(Message::Assistant { content, calls: Vec::new(), parts: None });
+                }
+            }
+            list.push(self.plain(message));
+        }
+        let messages = list.all();
+        match self.mode {
+            Mode::Tool => Request { messages, ..request.clone() },
+            Mode::Native | Mode::Text => Request {
+                messages,
+                definitions: Arc::default(),
+                choice: Choice::Auto,
+                format: Some(Arc::clone(&self.format)),
+                ..request.clone()
+            },
+        }
+    }
+
+    /// A message without calls, where nothing can be called.
+    fn plain(&self, message: &Message) -> Message {
+        match (self.mode, message) {
+            (Mode::Tool, _) | (_, Message::System { .. } | Message::User { .. }) => message.clone(),
+            (_, Message::Assistant { content, calls, .. }) => {
+                let said = calls.first().and_then(|call| call.args.get("answer")).map(|answer| answer.to_string());
+                let content = content.clone().or_else(|| said.map(Content::from));
+                Message::Assistant { content, calls: Vec::new(), parts: None }
+            }
+            (_, Message::Tool { content, .. }) => Message::User { content: content.clone() },
+        }
+    }
+}
+
+/// The JSON in a text: all of it, else the last fenced block, else the outermost object; the text itself if there is none.
+pub(crate) fn json_in(text: &str) -> Value {
+    if let Ok(value) = json::read(text.trim()) {
+        return value;
+    }
+    let fences: Vec<&str> = text.split("```").collect();
+    let blocks = fences.iter().enumerate().filter(|(at, _)| at % 2 == 1).map(|(_, block)| *block);
+    for block in blocks.collect::<Vec<_>>().into_iter().rev() {
+        // The first line may name a language.
+        let inside = block.split_once('\n').map_or(block, |(_, inside)| inside);
+        if let Some(value) = [block, inside].iter().find_map(|text| json::read(text.trim()).ok()) {
+            return value;
+        }
+    }
+    let outermost = text.find('{').zip(text.rfind('}')).and_then(|(from, to)| text.get(from..=to));
+    outermost.and_then(|text| json::read(text).ok()).unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+impl Crystal for Structured {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let asked = self.rewritten(request);
+        if self.mode == Mode::Tool {
+            return self.inner.ask(&asked, heard).await;
+        }
+        let answer = self.inner.ask(&asked, &Silence).await?;
+        let charge = answer.usage.map_or(Charge::Unknown, Charge::Reported);
+        let said = answer.utterance;
+        let text = said.content.clone().unwrap_or_default();
+        let called = said.calls.iter().find(|call| call.gate == DONE);
+        let args = match called {
+            Some(call) => call.args.clone(),
+            None => json!({ "answer": json_in(&text) }),
+        };
+        let mut told = Assembler::new(self.inner.name(), request, heard);
+        let spoken = said.thinking.as_deref().map_or(Ok(()), |thinking| told.thinking(thinking));
+        let spoken = spoken.and_then(|()| told.text(&text)).and_then(|()| told.call(0, None, Some(DONE)));
+        match spoken.and_then(|()| told.arguments(0, &args.to_string())) {
+            Ok(()) => {
+                let model = said.model;
+                told.finish(Ending { usage: answer.usage, ..Ending::new(model, Finish::Calls) })
+            }
+            Err(cause) => Err(told.fail(cause, charge)),
+        }
+    }
+
+    fn profile(&self) -> Profile {
+        let profile = self.inner.profile();
+        match self.mode {
+            Mode::Tool => profile,
+            // What it says becomes a call here.
+            Mode::Native | Mode::Text => Profile { tools: true, forces_calls: true, ..profile },
+        }
+    }
+
+    fn price(&self) -> Price {
+        self.inner.price()
+    }
+
+    fn spawned(&self, entity: EntityId, by: Spawn) {
+        self.inner.spawned(entity, by);
+    }
+
+    fn ended(&self, entity: EntityId) {
+        self.inner.ended(entity);
+    }
+
+    fn is_tape(&self) -> bool {
+        self.inner.is_tape()
+    }
+
+    fn wind(&self, answers: usize) {
+        self.inner.wind(answers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_found_where_a_model_puts_it() {
+        for (text, found) in [
+            (r#"{"a": 1}"#, json!({"a": 1})),
+            ("Here:\n```json\n{\"a\": 1}\n```\nand\n```json\n{\"a\": 2}\n```\n", json!({"a": 2})),
+            ("```\n{\"a\": 3}\n```", json!({"a": 3})),
+            ("It is {\"a\": {\"b\": 4}}, I think.", json!({"a": {"b": 4}})),
+            ("I cannot say.", json!("I cannot say.")),
+            ("{\"a\": 1, \"a\": 2}", json!("{\"a\": 1, \"a\": 2}")),
+        ] {
+            assert_eq!(json_in(text), found, "{text}");
+        }
+    }
+}

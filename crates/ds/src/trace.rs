@@ -1,0 +1,174 @@
+//! What a predict did, in a copy that may leave: sanitised, hashed, and kept in its row or in a folder of its own.
+//!
+//! The row is written with the receipt, its payload in it. What is too long for a row is then put into the folder, read
+//! back, and only when it has the right hash is it cut from the row. A folder that is gone stops nothing: the row waits.
+
+use std::path::{Path, PathBuf};
+
+use cantrip::canon::json::{self, canonical};
+use cantrip::canon::{PredictId, Redactor, RunId, Timestamp, bytes_hash};
+use cantrip::loom::{Answer, Draft, Event};
+use cantrip::loom::{AnyLoom, Contracts, Error, Journal, Page, Step, StepId};
+use cantrip::reply::{Refusal, codes};
+use cantrip::store_refusal;
+use cantrip_contract::{Row, TraceMove, TraceRow, TraceState, TraceStorage};
+use serde_json::{Value, json};
+
+use crate::limits::{TRACE_INLINE_BYTES_MAX, TRACE_RETAIN_DAYS, TRACES_RETRIED_MAX};
+
+/// How much of a predict its trace tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TraceMode {
+    /// There is none.
+    Off,
+    /// Which turns there were, what they used, what was wrong: no content.
+    #[default]
+    Summary,
+    /// With what the model was told and said.
+    Full,
+}
+
+/// Where traces go that are too long for their row.
+#[derive(Debug, Clone, Default)]
+pub struct Traces {
+    folder: Option<PathBuf>,
+    redactor: Redactor,
+}
+
+impl Traces {
+    /// All of them stay in their rows.
+    pub fn inline() -> Self {
+        Self::default()
+    }
+
+    /// The long ones go into this folder, which need not be there yet.
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), ..Self::default() }
+    }
+
+    /// What is taken out of them.
+    #[must_use]
+    pub fn redacted_by(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
+    }
+
+    /// The row of a trace with this payload.
+    pub(crate) fn row(&self, payload: Value, run: RunId, predict: PredictId, at: Timestamp) -> Option<TraceRow> {
+        // Our own ids and hashes are typed, and survive it as they are.
+        let text = canonical(&self.redactor.value(&payload)).ok()?;
+        let trace_hash = bytes_hash(text.as_bytes());
+        let folder = self.folder.as_ref().filter(|_| text.len() > TRACE_INLINE_BYTES_MAX);
+        let (storage, state) = match folder {
+            Some(_) => (TraceStorage::External, TraceState::Pending),
+            None => (TraceStorage::Inline, TraceState::Inline),
+        };
+        let uri = folder.map(|folder| {
+            let digits = trace_hash.hex(64);
+            format!("{}/{}/{digits}.json", folder.display(), &digits[..2])
+        });
+        let lasts = std::time::Duration::from_secs(TRACE_RETAIN_DAYS * 24 * 60 * 60);
+        Some(TraceRow {
+            trace_ref: format!("trace:{run}:{}", trace_hash.hex(20)),
+            run_id: run,
+            predict_id: predict,
+            trace_hash,
+            storage,
+            state,
+            uri,
+            bytes: text.len() as u64,
+            payload: Some(text),
+            created_at: at,
+            stored_at: None,
+            expires_at: Some(at.after(lasts)),
+            deleted_at: None,
+            deleted_by: None,
+        })
+    }
+
+    /// Puts every trace that waits where it belongs, as far as that can be done now; says how many are there now.
+    pub async fn store_pending(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
+        let page = Page { after: None, most: TRACES_RETRIED_MAX };
+        let waiting = loom.traces(TraceState::Pending, page).await.map_err(|error| store_refusal(&error))?;
+        let mut stored = 0;
+        for row in waiting.items {
+            let (Some(uri), Some(payload)) = (&row.uri, &row.payload) else { continue };
+            if let Err(error) = put(Path::new(uri), payload.as_bytes()) {
+                tracing::warn!(trace = %row.trace_ref, %error, "the trace waits in its row");
+                continue;
+            }
+            let found = std::fs::read(uri).map(|bytes| bytes_hash(&bytes));
+            if found.ok() != Some(row.trace_hash) {
+                tracing::error!(trace = %row.trace_ref, "what was written of the trace reads back otherwise");
+                continue;
+            }
+            let summary = summary(payload);
+            let id = StepId::new(format!("trace-{}", row.trace_hash.hex(32))).expect("a short name");
+            let told = json!({"v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash});
+            let Value::Object(payload) = told else { continue };
+            let draft = Draft::new(now, Event::Other { kind: "trace.stored".to_owned(), payload });
+            let draft = draft.map_err(|error| store_refusal(&error))?;
+            let moved = Row::TraceMoved { trace_ref: row.trace_ref, to: TraceMove::Stored { summary, at: now } };
+            let step = Step::beside(id, row.run_id).record(draft).contract(moved);
+            match loom.append(step).await.map_err(|error| store_refusal(&error))? {
+                Answer::Committed(_) => stored += 1,
+                // Another process was first.
+                Answer::Conflict(_) => {}
+                Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. } => return Err(codes::crash().into()),
+            }
+        }
+        Ok(stored)
+    }
+}
+
+/// What stays in the row of a trace that lies elsewhere.
+fn summary(payload: &str) -> String {
+    let all = json::read(payload).unwrap_or_default();
+    let kept = json!({
+        "v": 1, "kind": "trace.summary", "predict_id": all["predict_id"], "signature_id": all["signature_id"],
+        "status": all["status"], "steps": all["steps"].as_array().map_or(0, Vec::len),
+    });
+    canonical(&kept).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// Writes an object that is not there yet, whole or not at all.
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // Only what lies below the folder that was named: one that is gone is not made up.
+    match folder.parent() {
+        Some(base) if base.exists() || std::fs::create_dir(base).is_ok() => std::fs::create_dir_all(folder)?,
+        Some(_) | None => return Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
+    }
+    let aside = path.with_extension("json.part");
+    std::fs::write(&aside, bytes)?;
+    std::fs::File::open(&aside)?.sync_all()?;
+    std::fs::rename(&aside, path)
+}
+
+/// The payload of a trace, wherever it lies, if it still has its hash.
+pub async fn trace(loom: &AnyLoom, trace_ref: &str) -> Result<Value, Refusal> {
+    let row = match loom.trace(trace_ref.to_owned()).await {
+        Ok(row) => row,
+        Err(Error::NotFound { .. }) => return Err(codes::not_found("trace", trace_ref).into()),
+        Err(error) => return Err(store_refusal(&error)),
+    };
+    let altered = |field: &str| Refusal::from(codes::record_altered("trace", trace_ref, field));
+    let bytes = match row.state {
+        TraceState::Expired => {
+            let filled = codes::wrong_state("trace", trace_ref, "expired", "reading", "one that is kept");
+            return Err(filled.data(json!({"reason": "trace_expired"})).into());
+        }
+        TraceState::Inline | TraceState::Pending => row.payload.unwrap_or_default().into_bytes(),
+        TraceState::Stored => {
+            let uri = row.uri.unwrap_or_default();
+            std::fs::read(&uri).map_err(|error| Refusal::from(codes::unreachable(uri, error.to_string())))?
+        }
+    };
+    if bytes_hash(&bytes) != row.trace_hash {
+        return Err(altered("trace_hash"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| altered("payload"))?;
+    json::read(&text).map_err(|_| altered("payload"))
+}

@@ -1,0 +1,6 @@
+//! Signatures at work, as one test binary.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
+mod catalog;
+mod support;

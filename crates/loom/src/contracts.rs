@@ -1,0 +1,532 @@
+//! What a store knows about contracts: signatures, artifacts, predicts, receipts, traces, pointers, to be read. Written
+//! they are by steps alone.
+
+use std::collections::BTreeMap;
+
+use cantrip_canon::{DecisionId, PredictId, RunId};
+use cantrip_contract::{
+    ArtifactRow, Audit, CompiledId, Need, OriginRow, Pointer, PredictKey, PredictRow, Receipt, ReceiptDraft, ReceiptId,
+    ReceiptRow, Row, Ruled, Shelf, SignatureId, SignatureRow, Sums, TraceRow, TraceState, Written,
+};
+use cantrip_spend::{Agreement, Authorization, AuthorizationRef, Booked, Decided, ReservationId, Row as Reservation};
+
+use crate::ledger::listed;
+use crate::{Conflict, Error, Listed, Page, Step};
+
+/// Which receipts are wanted. None is any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReceiptsWanted {
+    pub run: Option<RunId>,
+    pub signature: Option<SignatureId>,
+    pub artifact: Option<CompiledId>,
+    /// The last one first.
+    pub latest_first: bool,
+}
+
+impl ReceiptsWanted {
+    pub fn fits(&self, receipt: &Receipt) -> bool {
+        self.run.is_none_or(|run| receipt.run_id == run)
+            && self.signature.as_ref().is_none_or(|id| receipt.signature_id.as_ref() == Some(id))
+            && self.artifact.as_ref().is_none_or(|id| receipt.compiled_id.as_ref() == Some(id))
+    }
+}
+
+/// The contracts of a store, to be read.
+///
+/// * **Order.** Lists come in the order in which their rows were first written, unless something else is asked for.
+/// * **One moment.** Each answer shows the store between two steps, never in the middle of one.
+/// * **As written.** A row is given as it is kept, with its text and its hash; whether they still fit is for
+///   [`SignatureRow::signature`], [`ArtifactRow::artifact`] and [`ReceiptRow::receipt`] to say.
+/// * **Honest.** A store that keeps no contracts leaves the methods as they are here: [`Error::NoContracts`]. One that is
+///   asked for something that is not there says [`Error::NotFound`].
+///
+/// Reading changes nothing, and any of these may be dropped at any time.
+pub trait Contracts: Send + Sync {
+    /// All of them, retired ones too.
+    fn signatures(&self, page: Page) -> impl Future<Output = Result<Listed<SignatureRow>, Error>> + Send {
+        let _ = page;
+        none()
+    }
+
+    fn signature(&self, id: SignatureId) -> impl Future<Output = Result<SignatureRow, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// Those of a signature, or all.
+    fn artifacts(
+        &self,
+        of: Option<SignatureId>,
+        page: Page,
+    ) -> impl Future<Output = Result<Listed<ArtifactRow>, Error>> + Send {
+        let _ = (of, page);
+        none()
+    }
+
+    fn artifact(&self, id: CompiledId) -> impl Future<Output = Result<ArtifactRow, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// How an artifact came to be, oldest first.
+    fn artifact_origins(&self, id: CompiledId) -> impl Future<Output = Result<Vec<OriginRow>, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    fn predict(&self, id: PredictId) -> impl Future<Output = Result<PredictRow, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// The predict that an idempotency key names; none if it names none yet.
+    fn predict_of_key(&self, key: PredictKey) -> impl Future<Output = Result<Option<PredictRow>, Error>> + Send {
+        let _ = key;
+        none()
+    }
+
+    fn receipts(
+        &self,
+        wanted: ReceiptsWanted,
+        page: Page,
+    ) -> impl Future<Output = Result<Listed<ReceiptRow>, Error>> + Send {
+        let _ = (wanted, page);
+        none()
+    }
+
+    fn receipt(&self, id: ReceiptId) -> impl Future<Output = Result<ReceiptRow, Error>> + Send {
+        let _ = id;
+        none()
+    }
+
+    /// The receipt of a predict; none while it is open.
+    fn receipt_of(&self, predict: PredictId) -> impl Future<Output = Result<Option<ReceiptRow>, Error>> + Send {
+        let _ = predict;
+        none()
+    }
+
+    fn trace(&self, trace_ref: String) -> impl Future<Output = Result<TraceRow, Error>> + Send {
+        let _ = trace_ref;
+        none()
+    }
+
+    fn traces(&self, state: TraceState, page: Page) -> impl Future<Output = Result<Listed<TraceRow>, Error>> + Send {
+        let _ = (state, page);
+        none()
+    }
+
+    /// By signature.
+    fn pointers(&self) -> impl Future<Output = Result<Vec<Pointer>, Error>> + Send {
+        none()
+    }
+
+    /// The pointer of a signature; none if it has none yet.
+    fn pointer(&self, signature: SignatureId) -> impl Future<Output = Result<Option<Pointer>, Error>> + Send {
+        let _ = signature;
+        none()
+    }
+
+    /// What was done to the pointer of a signature, oldest first.
+    fn pointer_audits(
+        &self,
+        signature: SignatureId,
+        page: Page,
+    ) -> impl Future<Output = Result<Listed<Audit>, Error>> + Send {
+        let _ = (signature, page);
+        none()
+    }
+}
+
+async fn none<T>() -> Result<T, Error> {
+    Err(Error::NoContracts)
+}
+
+/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::receipts`] name.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    pub booked: BTreeMap<ReservationId, Booked>,
+    pub decided: BTreeMap<DecisionId, Decided>,
+    pub authorizations: BTreeMap<AuthorizationRef, Authorization>,
+    pub agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+    /// The decision that refused the step.
+    pub refused: Option<Decided>,
+}
+
+/// Whose money a decision was about.
+pub(crate) fn payer_of(decided: &Decided) -> Option<AuthorizationRef> {
+    decided.input.authorization.as_ref()?.authorization_id.parse().ok()
+}
+
+impl Accounts {
+    /// Whose money these reservations are.
+    pub fn payers(&self) -> impl Iterator<Item = AuthorizationRef> + '_ {
+        self.booked.values().map(|booked| booked.row.terms().authorization)
+    }
+
+    /// What was decided about them.
+    pub fn decisions(&self) -> impl Iterator<Item = DecisionId> + '_ {
+        self.booked.values().map(|booked| booked.row.terms().decision)
+    }
+
+    fn sums(&self, draft: &ReceiptDraft) -> Sums {
+        let mut sums = Sums::default();
+        let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
+        let mut last = None;
+        for id in draft.reservations() {
+            let Some(booked) = id.parse::<ReservationId>().ok().and_then(|id| self.booked.get(&id)) else { continue };
+            let hold = booked.row.terms();
+            let amount = hold.amount.micros();
+            sums.currency = Some(hold.amount.currency());
+            sums.reserved += count(amount);
+            match &booked.row {
+                Reservation::Committed(paid) => {
+                    let actual = paid.state().actual.micros();
+                    sums.captured += count(actual);
+                    sums.released += count(amount - actual);
+                    sums.overage += count(actual - amount);
+                }
+                Reservation::Released(_) => sums.released += count(amount),
+                Reservation::Reserved(_) | Reservation::ReconcileRequired(_) => {}
+            }
+            last = Some(hold);
+        }
+        let decided = last.and_then(|hold| self.decided.get(&hold.decision));
+        sums.policy = self.refused.as_ref().or(decided).map(|decided| self.ruled(decided));
+        let payer = last.map(|hold| hold.authorization).or_else(|| payer_of(self.refused.as_ref()?));
+        if let Some(row) = payer.and_then(|id| self.authorizations.get(&id)) {
+            let terms = &row.agreement.terms;
+            sums.currency = Some(terms.currency);
+            sums.remaining = terms.max_total.map(|total| total - row.totals.spent - row.totals.reserved);
+        }
+        sums
+    }
+
+    fn ruled(&self, decided: &Decided) -> Ruled {
+        let (decision, named) = (&decided.decision, decided.input.authorization.as_ref());
+        let id = named.and_then(|named| named.authorization_id.parse::<AuthorizationRef>().ok());
+        let history = id.and_then(|id| self.agreements.get(&id)).into_iter().flatten();
+        let mode = named.and_then(|named| history.into_iter().find(|agreement| agreement.revision == named.revision));
+        let approval = decided.input.approval.as_ref().and_then(|approval| approval.approval_id.parse().ok());
+        Ruled {
+            policy_id: decided.input.policy_id.clone(),
+            authorization_id: named.map(|named| named.authorization_id.clone()),
+            authorization_revision: named.map(|named| named.revision),
+            authorization_mode: mode.map(|agreement| agreement.terms.mode.as_str().to_owned()),
+            decision: match decision.decision {
+                cantrip_spend::Ruling::Allowed => "allowed",
+                cantrip_spend::Ruling::Denied => "denied",
+                cantrip_spend::Ruling::NeedsApproval => "needs_approval",
+            }
+            .to_owned(),
+            reason_code: decision.reason_code.as_str().to_owned(),
+            reason_codes_version: decision.reason_codes_version.clone(),
+            evaluation_hash: decision.evaluation_hash,
+            approval_id: approval,
+        }
+    }
+}
+
+impl Step {
+    /// The contract rows that are written: those for the case that policy refused, or the step's own.
+    pub fn rows(&self, refused: bool) -> &[Row] {
+        if refused { &self.contract_if_refused } else { &self.contract }
+    }
+
+    /// The reservations that its receipts want the sums of.
+    pub fn reservations_wanted(&self, refused: bool) -> Vec<ReservationId> {
+        let drafts = self.rows(refused).iter().filter_map(|row| match row {
+            Row::Receipt(draft) => Some(draft),
+            Row::Signature(_)
+            | Row::Retire { .. }
+            | Row::Artifact(_)
+            | Row::Origin(_)
+            | Row::Predict(_)
+            | Row::PredictEnded { .. }
+            | Row::Trace(_)
+            | Row::TraceMoved { .. }
+            | Row::Pointer(_) => None,
+        });
+        drafts.flat_map(|draft| draft.reservations()).filter_map(|id| id.parse().ok()).collect()
+    }
+
+    /// What its contract rows come to, in a store that holds what they [need](Row::needs). One function for every store.
+    pub fn file(&self, refused: bool, mut shelf: Shelf, accounts: &Accounts) -> Result<Vec<Written>, Conflict> {
+        let mut written = Vec::new();
+        for row in self.rows(refused) {
+            match shelf.file(row, &|draft| accounts.sums(draft)) {
+                Ok(more) => written.extend(more),
+                Err(fault) => return Err(Conflict::Contract(Box::new(fault))),
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// Contracts that live in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    signatures: Vec<SignatureRow>,
+    artifacts: Vec<ArtifactRow>,
+    origins: Vec<OriginRow>,
+    predicts: BTreeMap<PredictId, PredictRow>,
+    receipts: Vec<(Receipt, ReceiptRow)>,
+    traces: Vec<TraceRow>,
+    pointers: BTreeMap<SignatureId, Pointer>,
+    audits: Vec<Audit>,
+}
+
+fn unknown(kind: &'static str, id: impl ToString) -> Error {
+    Error::NotFound { kind, id: id.to_string() }
+}
+
+/// Replaces the row of this name, or adds it.
+fn put<T>(rows: &mut Vec<T>, row: T, same: impl Fn(&T) -> bool) {
+    match rows.iter_mut().find(|kept| same(kept)) {
+        Some(kept) => *kept = row,
+        None => rows.push(row),
+    }
+}
+
+impl Kept {
+    /// What these rows are judged by.
+    pub(crate) fn shelf(&self, rows: &[Row]) -> Shelf {
+        let mut shelf = Shelf::default();
+        for need in rows.iter().flat_map(Row::needs) {
+            match need {
+                Need::Signature(id) => self.signature(&id).into_iter().for_each(|row| shelf.hold_signature(row)),
+                Need::Artifact(id) => self.artifact(&id).into_iter().for_each(|row| shelf.hold_artifact(row)),
+                Need::Origin(id) => {
+                    self.origins.iter().filter(|row| row.id() == id).for_each(|row| shelf.hold_origin(row.id()));
+                }
+                Need::Predict(id) => self.predict(id).into_iter().for_each(|row| shelf.hold_predict(row)),
+                Need::Key(key) => self.predict_of_key(&key).into_iter().for_each(|row| shelf.hold_predict(row)),
+                Need::LastReceipt(run) => {
+                    let last = self.receipts.iter().rev().find(|(receipt, _)| receipt.run_id == run);
+                    if let Some((receipt, row)) = last {
+                        shelf.hold_last_receipt(run, receipt.seq, row.receipt_hash);
+                    }
+                }
+                Need::Trace(name) => self.trace(&name).into_iter().for_each(|row| shelf.hold_trace(row)),
+                Need::Pointer(id) => self.pointer(&id).into_iter().for_each(|row| shelf.hold_pointer(row)),
+                Need::Audit(id) => self.audits_where(|audit| audit.audit_id == id, &mut shelf),
+                Need::Audits(id) => self.audits_where(|audit| audit.signature_id == id, &mut shelf),
+            }
+        }
+        shelf
+    }
+
+    fn audits_where(&self, wanted: impl Fn(&Audit) -> bool, shelf: &mut Shelf) {
+        self.audits.iter().filter(|audit| wanted(audit)).for_each(|audit| shelf.hold_audit(audit.clone()));
+    }
+
+    pub(crate) fn take(&mut self, written: Vec<Written>) {
+        for each in written {
+            match each {
+                Written::Signature(row) => {
+                    let id = row.signature_id.clone();
+                    put(&mut self.signatures, row, |kept| kept.signature_id == id);
+                }
+                Written::Artifact(row) => self.artifacts.push(row),
+                Written::Origin(row) => self.origins.push(row),
+                Written::Predict(row) => {
+                    self.predicts.insert(row.predict_id, row);
+                }
+                Written::Receipt(row) => {
+                    if let Ok(receipt) = row.receipt() {
+                        self.receipts.push((receipt, row));
+                    }
+                }
+                Written::Trace(row) => {
+                    let name = row.trace_ref.clone();
+                    put(&mut self.traces, row, |kept| kept.trace_ref == name);
+                }
+                Written::Audit(audit) => self.audits.push(audit),
+                Written::Pointer(pointer) => {
+                    self.pointers.insert(pointer.signature_id.clone(), pointer);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn signatures(&self, page: Page) -> Listed<SignatureRow> {
+        listed(page, self.signatures.iter(), |_| true)
+    }
+
+    pub(crate) fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {
+        self.signatures.iter().find(|row| row.signature_id == *id).cloned().ok_or_else(|| unknown("signature", id))
+    }
+
+    pub(crate) fn artifacts(&self, of: Option<&SignatureId>, page: Page) -> Listed<ArtifactRow> {
+        listed(page, self.artifacts.iter(), |row| of.is_none_or(|id| row.signature_id == *id))
+    }
+
+    pub(crate) fn artifact(&self, id: &CompiledId) -> Result<ArtifactRow, Error> {
+        self.artifacts.iter().find(|row| row.compiled_id == *id).cloned().ok_or_else(|| unknown("artifact", id))
+    }
+
+    pub(crate) fn artifact_origins(&self, id: &CompiledId) -> Result<Vec<OriginRow>, Error> {
+        self.artifact(id)?;
+        Ok(self.origins.iter().filter(|row| row.compiled_id == *id).cloned().collect())
+    }
+
+    pub(crate) fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
+        self.predicts.get(&id).cloned().ok_or_else(|| unknown("predict", id))
+    }
+
+    pub(crate) fn predict_of_key(&self, key: &PredictKey) -> Option<PredictRow> {
+        self.predicts.values().find(|row| row.key().as_ref() == Some(key)).cloned()
+    }
+
+    pub(crate) fn receipts(&self, wanted: &ReceiptsWanted, page: Page) -> Listed<ReceiptRow> {
+        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.fits(receipt);
+        let found = if wanted.latest_first {
+            listed(page, self.receipts.iter().rev(), fits)
+        } else {
+            listed(page, self.receipts.iter(), fits)
+        };
+        Listed { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next }
+    }
+
+    pub(crate) fn receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Error> {
+        let found = self.receipts.iter().find(|(_, row)| row.receipt_id == *id);
+        found.map(|(_, row)| row.clone()).ok_or_else(|| unknown("receipt", id))
+    }
+
+    pub(crate) fn receipt_of(&self, predict: PredictId) -> Option<ReceiptRow> {
+        let found = self.receipts.iter().find(|(receipt, _)| receipt.predict_id == Some(predict));
+        found.map(|(_, row)| row.clone())
+    }
+
+    pub(crate) fn trace(&self, name: &str) -> Result<TraceRow, Error> {
+        self.traces.iter().find(|row| row.trace_ref == name).cloned().ok_or_else(|| unknown("trace", name))
+    }
+
+    pub(crate) fn traces(&self, state: TraceState, page: Page) -> Listed<TraceRow> {
+        listed(page, self.traces.iter(), |row| row.state == state)
+    }
+
+    pub(crate) fn pointers(&self) -> Vec<Pointer> {
+        self.pointers.values().cloned().collect()
+    }
+
+    pub(crate) fn pointer(&self, signature: &SignatureId) -> Option<Pointer> {
+        self.pointers.get(signature).cloned()
+    }
+
+    pub(crate) fn pointer_audits(&self, signature: &SignatureId, page: Page) -> Listed<Audit> {
+        listed(page, self.audits.iter(), |audit| audit.signature_id == *signature)
+    }
+}
+
+/// Implements [`Contracts`] for a type with
+/// `async fn with_contracts<T>(&self, impl FnOnce(&Kept) -> Result<T, Error>) -> Result<T, Error>`.
+macro_rules! contracts_in_memory {
+    ($store:ty) => {
+        impl $crate::Contracts for $store {
+            async fn signatures(
+                &self,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_contract::SignatureRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.signatures(page))).await
+            }
+
+            async fn signature(
+                &self,
+                id: cantrip_contract::SignatureId,
+            ) -> Result<cantrip_contract::SignatureRow, $crate::Error> {
+                self.with_contracts(|kept| kept.signature(&id)).await
+            }
+
+            async fn artifacts(
+                &self,
+                of: Option<cantrip_contract::SignatureId>,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_contract::ArtifactRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.artifacts(of.as_ref(), page))).await
+            }
+
+            async fn artifact(
+                &self,
+                id: cantrip_contract::CompiledId,
+            ) -> Result<cantrip_contract::ArtifactRow, $crate::Error> {
+                self.with_contracts(|kept| kept.artifact(&id)).await
+            }
+
+            async fn artifact_origins(
+                &self,
+                id: cantrip_contract::CompiledId,
+            ) -> Result<Vec<cantrip_contract::OriginRow>, $crate::Error> {
+                self.with_contracts(|kept| kept.artifact_origins(&id)).await
+            }
+
+            async fn predict(
+                &self,
+                id: cantrip_canon::PredictId,
+            ) -> Result<cantrip_contract::PredictRow, $crate::Error> {
+                self.with_contracts(|kept| kept.predict(id)).await
+            }
+
+            async fn predict_of_key(
+                &self,
+                key: cantrip_contract::PredictKey,
+            ) -> Result<Option<cantrip_contract::PredictRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.predict_of_key(&key))).await
+            }
+
+            async fn receipts(
+                &self,
+                wanted: $crate::ReceiptsWanted,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_contract::ReceiptRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.receipts(&wanted, page))).await
+            }
+
+            async fn receipt(
+                &self,
+                id: cantrip_contract::ReceiptId,
+            ) -> Result<cantrip_contract::ReceiptRow, $crate::Error> {
+                self.with_contracts(|kept| kept.receipt(&id)).await
+            }
+
+            async fn receipt_of(
+                &self,
+                predict: cantrip_canon::PredictId,
+            ) -> Result<Option<cantrip_contract::ReceiptRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.receipt_of(predict))).await
+            }
+
+            async fn trace(&self, trace_ref: String) -> Result<cantrip_contract::TraceRow, $crate::Error> {
+                self.with_contracts(|kept| kept.trace(&trace_ref)).await
+            }
+
+            async fn traces(
+                &self,
+                state: cantrip_contract::TraceState,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_contract::TraceRow>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.traces(state, page))).await
+            }
+
+            async fn pointers(&self) -> Result<Vec<cantrip_contract::Pointer>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.pointers())).await
+            }
+
+            async fn pointer(
+                &self,
+                signature: cantrip_contract::SignatureId,
+            ) -> Result<Option<cantrip_contract::Pointer>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.pointer(&signature))).await
+            }
+
+            async fn pointer_audits(
+                &self,
+                signature: cantrip_contract::SignatureId,
+                page: $crate::Page,
+            ) -> Result<$crate::Listed<cantrip_contract::Audit>, $crate::Error> {
+                self.with_contracts(|kept| Ok(kept.pointer_audits(&signature, page))).await
+            }
+        }
+    };
+}
+
+pub(crate) use contracts_in_memory;

@@ -1,0 +1,239 @@
+//! What did a cast do, as its receipt tells it?
+//!
+//! Everything a receipt says about what was done comes from the records of the run: so it says the same whether the run
+//! went through at once or was taken over in the middle, and whoever has the records can check it.
+
+use std::collections::HashMap;
+
+use cantrip_canon::json::to_value;
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, stable_hash};
+use cantrip_contract::{
+    BudgetPart, Kind as ReceiptKind, ModelPart, PolicyPart, Receipt, ReceiptDraft, Row, Status, TimingPart,
+};
+use cantrip_spend::{Evaluation, ReservationId};
+use serde_json::Value;
+
+use crate::{Caller, End, Ending, Event, Held, Intent, TruncationReason, Work};
+
+/// What one cast did so far.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    pub entity: EntityId,
+    /// None where it goes on under the intent of a cast of another run.
+    pub intent_hash: Option<Hash>,
+    pub began_at: Timestamp,
+    /// Requests that left, those that failed too.
+    pub model_calls: u64,
+    /// Children that it spawned.
+    pub sub_calls: u64,
+    /// What was put aside for its requests and calls, in order.
+    pub reservations: Vec<ReservationId>,
+    /// What policy said about each of its gate calls that settled, in order.
+    decisions: Vec<Option<Evaluation>>,
+    pub end: Option<End>,
+}
+
+impl Tally {
+    /// Over what policy said about its gate calls.
+    pub fn decisions_hash(&self) -> Hash {
+        let told = to_value(&self.decisions).unwrap_or(Value::Null);
+        stable_hash(&told).expect("codes and hashes")
+    }
+}
+
+/// What the casts of a run did so far.
+#[derive(Debug, Clone, Default)]
+pub struct Tallies {
+    casts: HashMap<CastId, Tally>,
+    /// Whose requests and calls these are.
+    callers: HashMap<Caller, CastId>,
+    order: Vec<CastId>,
+}
+
+/// The hash of a value that a record holds.
+pub fn held_hash<T: serde::Serialize>(held: &Held<T>) -> Option<Hash> {
+    match held {
+        Held::Inline { inline } => stable_hash(&to_value(inline).ok()?).ok(),
+        Held::Body(body) => Some(body.hash),
+    }
+}
+
+impl Tallies {
+    pub fn of(&self, cast: CastId) -> Option<&Tally> {
+        self.casts.get(&cast)
+    }
+
+    /// In the order in which they began.
+    pub fn all(&self) -> impl Iterator<Item = (CastId, &Tally)> {
+        self.order.iter().filter_map(|cast| Some((*cast, self.casts.get(cast)?)))
+    }
+
+    fn caller(&mut self, caller: Caller) -> Option<&mut Tally> {
+        self.casts.get_mut(self.callers.get(&caller)?)
+    }
+
+    /// Counts one more record of the run.
+    pub fn take(&mut self, at: Timestamp, event: &Event) {
+        match event {
+            Event::Cast(cast) => {
+                let intent_hash = match &cast.intent {
+                    Intent::New(intent) => held_hash(intent),
+                    Intent::Of(earlier) => self.casts.get(earlier).and_then(|tally| tally.intent_hash),
+                };
+                let tally = Tally {
+                    entity: cast.entity_id,
+                    intent_hash,
+                    began_at: at,
+                    model_calls: 0,
+                    sub_calls: 0,
+                    reservations: Vec::new(),
+                    decisions: Vec::new(),
+                    end: None,
+                };
+                self.order.push(cast.cast_id);
+                self.casts.insert(cast.cast_id, tally);
+            }
+            Event::Attempt(attempt) => {
+                self.callers.insert(attempt.call_id.caller(), attempt.cast_id);
+                if let Some(tally) = self.casts.get_mut(&attempt.cast_id) {
+                    tally.model_calls += 1;
+                    tally.reservations.extend(attempt.reservation_id.clone());
+                }
+            }
+            Event::Opened(opened) => {
+                self.callers.insert(Caller::Turn(opened.turn_id), opened.cast_id);
+            }
+            Event::Started(started) => {
+                let children = match &started.work {
+                    Work::Delegation { children } => children.len() as u64,
+                    Work::Gate | Work::Verifier => 0,
+                };
+                if let Some(tally) = self.caller(started.call_id.caller()) {
+                    tally.sub_calls += children;
+                    tally.reservations.extend(started.reservation_id.clone());
+                }
+            }
+            // Number 0 is the request itself.
+            Event::Settled(settled) if settled.call_id.number() > 0 => {
+                if let Some(tally) = self.caller(settled.call_id.caller()) {
+                    tally.decisions.push(settled.decision.clone());
+                }
+            }
+            Event::End(end) => {
+                if let Some(tally) = self.casts.get_mut(&end.cast_id) {
+                    tally.end = Some(end.clone());
+                }
+            }
+            Event::Settled(_)
+            | Event::Root(_)
+            | Event::Entity(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => {}
+        }
+    }
+}
+
+/// Where a receipt belongs, and what only whoever writes it knows.
+#[derive(Debug, Clone)]
+pub struct Receipting {
+    pub run: RunId,
+    pub loom: LoomId,
+    pub owner: String,
+    pub model: ModelPart,
+    /// What policy said, where that is not known from a reservation.
+    pub policy: PolicyPart,
+    pub at: Timestamp,
+    pub latency_ms: u64,
+    pub waited_ms: u64,
+}
+
+/// How a cast ended, as a receipt says it, and the code of its reply.
+pub fn receipt_status(end: &End) -> (Status, Option<String>) {
+    match &end.ending {
+        Ending::Terminated { .. } => (Status::Succeeded, None),
+        Ending::Truncated { reason, error, .. } => {
+            let status = match reason {
+                TruncationReason::Cancelled | TruncationReason::ParentTerminated => Status::Cancelled,
+                TruncationReason::MaxTurns
+                | TruncationReason::Timeout
+                | TruncationReason::MaxTokens
+                | TruncationReason::MaxCost
+                | TruncationReason::LoopDetected
+                | TruncationReason::CrystalError => Status::Failed,
+            };
+            let code = error.as_ref().map_or_else(
+                || match reason {
+                    TruncationReason::Cancelled | TruncationReason::ParentTerminated => {
+                        cantrip_reply::codes::ENDED_FROM_OUTSIDE.any().as_str().to_owned()
+                    }
+                    _ => cantrip_reply::codes::WARD_REACHED.any().as_str().to_owned(),
+                },
+                |error| error.mark.code.clone(),
+            );
+            (status, Some(code))
+        }
+    }
+}
+
+/// The receipt of a cast that is over, as a row of the step that ends it; none while it is not.
+pub fn cast_receipt(tally: &Tally, place: Receipting) -> Option<Row> {
+    let end = tally.end.as_ref()?;
+    let (status, error_code) = receipt_status(end);
+    let output_hash = match &end.ending {
+        Ending::Terminated { result, .. } => held_hash(result),
+        Ending::Truncated { .. } => None,
+    };
+    let receipt = Receipt {
+        v: 1,
+        kind: "receipt".to_owned(),
+        receipt_kind: ReceiptKind::Cast,
+        predict_id: None,
+        purpose: None,
+        run_id: place.run,
+        seq: 0,
+        prev_hash: None,
+        loom_id: Some(place.loom),
+        thread_id: Some(tally.entity),
+        last_turn_id: end.leaf,
+        status,
+        error_code,
+        signature_id: None,
+        strategy_id: None,
+        compiled_id: None,
+        catalog_version: None,
+        schema_hash: None,
+        prompt_hash: None,
+        program_hash: None,
+        params_hash: tally.intent_hash,
+        output_hash,
+        model: place.model,
+        policy: place.policy,
+        decisions_hash: tally.decisions_hash(),
+        budget: BudgetPart {
+            unpriced: end.uncosted > 0,
+            input_tokens: end.usage.prompt_tokens,
+            cached_tokens: end.usage.cached_tokens,
+            output_tokens: end.usage.completion_tokens,
+            model_calls: tally.model_calls,
+            iterations: end.utterances,
+            sub_calls: tally.sub_calls,
+            ..BudgetPart::default()
+        },
+        timing: TimingPart {
+            started_at: tally.began_at,
+            completed_at: place.at,
+            latency_ms: place.latency_ms,
+            waited_ms: place.waited_ms,
+        },
+        trace_ref: None,
+        trace_hash: None,
+        trace_storage: None,
+        trace_artifact_uri: None,
+    };
+    let reservations = tally.reservations.iter().map(ToString::to_string).collect();
+    Some(Row::Receipt(Box::new(ReceiptDraft::new(receipt, place.owner, reservations))))
+}
