@@ -73,8 +73,9 @@ fi
 # An independent peer that speaks as the providers do: the one in the folder that CANTRIP_TEST_AIMOCK names, or one of our
 # own in the scratch folder, of this version.
 aimock_version=1.43.0
-if [ -z "${CANTRIP_TEST_AIMOCK:-}" ]; then
-  step "a peer to cast against: @copilotkit/aimock $aimock_version"
+install_by_npm() {
+  local folder=$1
+  shift
   if ! command -v npm >/dev/null; then
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm
@@ -83,8 +84,22 @@ if [ -z "${CANTRIP_TEST_AIMOCK:-}" ]; then
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
     export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-/etc/ssl/certs/ca-certificates.crt}"
   fi
-  npm install --prefix "$scratch/aimock" --silent --no-audit --no-fund "@copilotkit/aimock@$aimock_version"
+  npm install --prefix "$folder" --silent --no-audit --no-fund "$@"
+}
+if [ -z "${CANTRIP_TEST_AIMOCK:-}" ]; then
+  step "a peer to cast against: @copilotkit/aimock $aimock_version"
+  install_by_npm "$scratch/aimock" "@copilotkit/aimock@$aimock_version"
   export CANTRIP_TEST_AIMOCK="$scratch/aimock/node_modules/@copilotkit/aimock"
+fi
+
+# The reference servers of the Model Context Protocol: those in the folder of packages that CANTRIP_TEST_MCP names, or our
+# own in the scratch folder, of this version.
+mcp_servers_version=2026.8.31
+if [ -z "${CANTRIP_TEST_MCP:-}" ]; then
+  step "servers to take tools from: @modelcontextprotocol/server-everything and -filesystem $mcp_servers_version"
+  install_by_npm "$scratch/mcp" "@modelcontextprotocol/server-everything@$mcp_servers_version" \
+    "@modelcontextprotocol/server-filesystem@$mcp_servers_version"
+  export CANTRIP_TEST_MCP="$scratch/mcp/node_modules"
 fi
 
 step "format"

@@ -27,6 +27,7 @@ mod own_thread;
 mod parking;
 mod programs;
 mod recipe;
+mod servers;
 mod shell;
 mod simulation;
 mod spell;

@@ -75,7 +75,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_one_that_was_meant() {
         [
             "medum: line 3: unknown key; did you mean medium?",
             "call.temprature: line 6: unknown key; did you mean temperature?",
-            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...] or url = \"...\"",
+            "gates.raed: line 7: no gate is called so; did you mean read?; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
             "gates.read.rot: line 9: unknown key; did you mean root?",
             "wards.max_turn: line 11: unknown ward max_turn; did you mean max_turns?",
             "retry.max_retry: line 13: unknown key; did you mean max_retries?",
@@ -116,9 +116,7 @@ fn what_is_no_toml_is_told_with_its_place() {
 
 #[test]
 fn what_is_not_built_yet_is_refused_in_plain_words() {
-    for (line, text) in
-        [(2, "medium = 'browser'"), (2, "medium = 'human'"), (3, "[gates.docs]\nmcp = ['docs-mcp', '--stdio']")]
-    {
+    for (line, text) in [(2, "medium = 'browser'"), (2, "medium = 'human'")] {
         let found = issues(&format!("crystal = 'scripted/a.yaml'\n{text}\n"));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains(&format!("line {line}:")) && found[0].contains("not in this version"), "{found:?}");
@@ -421,6 +419,17 @@ bytes = "10KiB"
 timeout = "5s"
 on_error = "error"
 
+[gates.docs]
+mcp = ["docs-mcp", "--stdio"]
+environment = { DOCS_KEY = "${DOCS_KEY}" }
+tools = ["lookup"]
+timeout = "5s"
+labels = ["untrusted_content"]
+[gates.far]
+mcp = "https://example.com/mcp"
+headers = { Authorization = "Bearer ${DOCS_KEY}" }
+ephemeral = true
+
 [gates.shell]
 root = "work"
 read_only = true
@@ -487,6 +496,7 @@ fn the_schema_for_editors_agrees_with_the_reader() {
         "crystal = 'scripted/a.yaml'\n[call]\ntemp = 1",
         "crystal = 'scripted/a.yaml'\n[gates.read]\nrot = '.'",
         "crystal = 'scripted/a.yaml'\n[gates.mine]\n",
+        "crystal = 'scripted/a.yaml'\n[gates.mine]\nmcp = ['docs']\ndescription = 'Docs.'\n",
         "crystal = 'scripted/a.yaml'\n[wards]\nmax_turn = 1",
         "crystal = 'scripted/a.yaml'\n[folding]\ntrigger_after_turns = 1",
         "crystal = 'scripted/a.yaml'\n[retry]\nmax = 1",

@@ -4,7 +4,7 @@
 //! entity goes through [`Circle::decide`], which refuses it, asks for a person, or says what is to be carried out; gates
 //! run only through the [`Permit`] that comes of it, and delegation is an effect that the loop carries out. The
 //! sandboxes of the code mediums are in [`javascript`] and [`python`], the cage of
-//! the shell in [`shell`], the rules by which the arguments of a call in code
+//! the shell in [`shell`], servers of the Model Context Protocol in [`mcp`], the rules by which the arguments of a call in code
 //! become a gate's arguments in [`arguments`]. Nothing here knows a model or a store.
 
 pub mod arguments;
@@ -12,6 +12,7 @@ pub mod fence;
 pub mod gate;
 pub mod javascript;
 pub mod limits;
+pub mod mcp;
 pub mod medium;
 pub mod python;
 pub mod shell;

@@ -160,6 +160,26 @@ cantrip_canon::limits! {
     SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
     /// How long the end of a cage that was killed is waited for.
     SHELL_GONE_MS: u64 = 5_000, "ms";
+    /// How long an MCP server may take to start, to greet and to list its tools.
+    MCP_CONNECT_MS: u64 = 30_000, "ms";
+    /// How long one call of an MCP tool may take without a word of progress, unless told otherwise.
+    MCP_CALL_MS: u64 = 60_000, "ms";
+    /// How many times as long a call may take in all while its server tells of progress.
+    MCP_PROGRESS_TIMES: u32 = 10, "times";
+    /// One message of an MCP server; one that sends more is given up and started again.
+    MCP_MESSAGE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// Messages of an MCP server since it was last asked something; one that sends more is given up.
+    MCP_MESSAGES_MAX: u64 = 10_000, "messages";
+    /// Tools that one MCP server may list.
+    MCP_LISTED_MAX: usize = 1_000, "tools";
+    /// Tools of one MCP server that a circle takes in; with more of them a crystal chooses badly.
+    MCP_TOOLS_MAX: usize = 128, "tools";
+    /// What is kept of the description of an MCP tool.
+    MCP_DESCRIPTION_BYTES: usize = 4 << 10, "bytes";
+    /// How long a connection to an MCP server is kept after its last user has gone.
+    MCP_LINGER_MS: u64 = 5_000, "ms";
+    /// How long the end of a process waits for its MCP servers to be told.
+    MCP_CLOSE_MS: u64 = 2_000, "ms";
     /// Names that are offered when a gate is not there.
     NEAREST_MAX: usize = 3, "names";
     /// A gate's name; providers take no longer one.

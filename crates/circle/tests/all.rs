@@ -15,5 +15,7 @@ mod javascript_garbled;
 mod javascript_kill;
 mod javascript_language;
 mod javascript_limits;
+mod mcp;
+mod mcp_reference;
 mod shell;
 mod support;

@@ -21,6 +21,7 @@ use crate::keys;
 use crate::limits::FREE_BYTES_MIN;
 use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
 use crate::process::{self, Presence};
+use crate::spells;
 use crate::store::{self, Place, Store};
 use crate::worker;
 
@@ -107,6 +108,7 @@ impl Doctor {
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
+        findings.extend(servers(guard).await);
         findings.extend(providers(guard).await);
         findings
     }
@@ -329,6 +331,26 @@ fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Findi
         Some(path) => Finding::good(check, path.display().to_string()),
         None => Finding::note(check, format!("no {name} in the PATH"), hint),
     }
+}
+
+/// The MCP servers of the spells around, each asked what it offers.
+async fn servers(guard: &Guard) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, spell) in spells::around() {
+        for (name, server) in spell.servers() {
+            findings.push(match server {
+                Ok(server) => {
+                    let tools: Vec<&str> = server.tools().iter().map(|tool| tool.name.as_str()).collect();
+                    let (spell, revision) = (path.display(), server.revision());
+                    let said =
+                        format!("{name} of {spell}: revision {revision}, {} tools: {}", tools.len(), tools.join(", "));
+                    Finding::good("mcp", said)
+                }
+                Err(fault) => refused("mcp", guard, fault.into()).await,
+            });
+        }
+    }
+    findings
 }
 
 /// Which providers have a key, in the environment or in a `.env`; what it is is nobody's business.

@@ -17,6 +17,11 @@ fn presented(cantrip: &Cantrip) -> Presentation {
     medium.map_or_else(nothing, |medium| medium.present(circle, cantrip.mode()))
 }
 
+/// What the MCP servers of the spell offer; the cantrip holds their connections, so nobody is asked twice.
+fn servers(spell: &Spell) -> Vec<Value> {
+    spell.servers().into_iter().filter_map(|(_, server)| server.ok()).map(|server| server.shown()).collect()
+}
+
 pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
     let Presentation { tools, text } = presented(cantrip);
     json!({
@@ -24,6 +29,7 @@ pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
         "cantrip_id": cantrip.id(),
         "system_prompt": cantrip.call().prompt(),
         "tools": tools,
+        "servers": servers(spell),
         // Where a crystal is offered no tools, it reads this in their place.
         "capabilities": if tools.is_empty() { text } else { None },
     })
@@ -36,6 +42,15 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
     match cantrip.call().prompt() {
         Some(prompt) => shown.push_str(&format!("{}\n", harmless(prompt.trim_end()))),
         None => shown.push_str(&format!("{DIM}none{DIM:#}\n")),
+    }
+    for server in servers(spell) {
+        let text = |key: &str| harmless(server[key].as_str().unwrap_or_default());
+        let _ =
+            writeln!(shown, "\n{BOLD}# server {}{BOLD:#} {DIM}revision {}{DIM:#}", text("server"), text("revision"));
+        for tool in server["tools"].as_array().into_iter().flatten() {
+            let text = |key: &str| harmless(tool[key].as_str().unwrap_or_default());
+            let _ = writeln!(shown, "{}: {}", text("tool"), text("description"));
+        }
     }
     let _ = writeln!(shown, "\n{BOLD}# tools{BOLD:#}");
     for tool in &tools {

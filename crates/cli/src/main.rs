@@ -98,6 +98,7 @@ fn main() -> ExitCode {
         .build()
         .expect("an executor without threads of its own needs nothing the system could refuse");
     let status = runtime.block_on(run(cantrip));
+    cantrip::circle::mcp::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.
     runtime.shutdown_background();
     status

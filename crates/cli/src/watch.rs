@@ -263,7 +263,8 @@ fn root(spell: &Spell) -> String {
             | GateKind::Delegation { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
-            | GateKind::Endpoint(_) => None,
+            | GateKind::Endpoint(_)
+            | GateKind::Server(_) => None,
             GateKind::Shell(shell) => Some(&shell.root),
         })
         .collect();

@@ -17,6 +17,7 @@ mod loom;
 mod models;
 mod providers;
 mod runs;
+mod servers;
 mod spend;
 mod stores;
 mod summon;

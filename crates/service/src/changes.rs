@@ -53,6 +53,7 @@ impl Roots {
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
             | GateKind::Endpoint(_)
+            | GateKind::Server(_)
             | GateKind::Shell(_) => None,
         });
         Self { by_gate: files.collect() }

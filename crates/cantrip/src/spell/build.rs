@@ -41,6 +41,7 @@ impl Spell {
             builder = builder.folding_crystal(self.opened(crystal, None, around)?);
         }
         let mut offered = BTreeSet::new();
+        let mut tools = Vec::new();
         for gate in &self.gates {
             let (made, delegates) = self.gate(gate, around)?;
             for name in &delegates.crystals {
@@ -50,7 +51,18 @@ impl Spell {
                     builder = builder.child_crystal(name, self.opened(&parsed, None, around)?);
                 }
             }
-            builder = builder.delegating(made, delegates);
+            if matches!(gate.kind, GateKind::Server(_)) {
+                tools.extend(made);
+                continue;
+            }
+            for made in made {
+                builder = builder.delegating(made, delegates.clone());
+            }
+        }
+        // Whichever server was asked first, a crystal is offered their tools in one order.
+        tools.sort_by(|one, other| one.name().cmp(other.name()));
+        for tool in tools {
+            builder = builder.gate(tool);
         }
         builder = match &self.answer_schema {
             None => builder,
@@ -257,6 +269,7 @@ fn gate_table(gate: &GateSpell) -> Value {
             ("on_error", json!(if *fails { "error" } else { "report" })),
         ]),
         GateKind::Endpoint(endpoint) => endpoint.resolved(),
+        GateKind::Server(server) => server.resolved(),
         GateKind::Shell(shell) => shell.resolved(),
     };
     let common = table([

@@ -96,8 +96,8 @@ impl EndpointSpell {
     }
 }
 
-/// A header with the secrets that it names; the environment has them, and no file of ours.
-fn filled(written: &str) -> Result<String, String> {
+/// A text with the secrets that it names; the environment has them, and no file of ours.
+pub(super) fn filled(written: &str) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
     while let Some(open) = rest.find("${") {

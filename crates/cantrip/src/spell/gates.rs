@@ -10,6 +10,7 @@ use cantrip_crystal::tree::{Node, Shape};
 use serde_json::{Value, json};
 
 use super::endpoint::{self, EndpointSpell};
+use super::server::{self, ServerSpell};
 use super::shell::{self, ShellSpell};
 use super::text::{Issues, Table, suggestion};
 use super::{Fault, Issue, Spell, Surroundings, read_json};
@@ -85,6 +86,8 @@ pub enum GateKind {
         fails: bool,
     },
     Endpoint(EndpointSpell),
+    /// An MCP server: a gate for each of its tools.
+    Server(ServerSpell),
     Shell(ShellSpell),
 }
 
@@ -163,10 +166,10 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         known(&endpoint::KEYS);
         return EndpointSpell::read(table, issues).map(GateKind::Endpoint);
     }
-    if let Some(node) = table.get("mcp") {
-        let rule = "MCP servers as gates are not in this version; a command = [...] that speaks to it can be one";
-        issues.note(node.line, table.key("mcp"), rule);
-        return None;
+    if table.get("mcp").is_some() {
+        // What its tools are and take, the server says itself.
+        table.only(&server::KEYS, issues);
+        return ServerSpell::read(table, issues).map(GateKind::Server);
     }
     match cantrip_circle::gate::canonical_name(name) {
         "done" | "echo" | "ask_human" | "loom" => {
@@ -200,7 +203,7 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
         }
         _ => {
             let rule = format!(
-                "no gate is called so{}; a gate of your own needs command = [...] or url = \"...\"",
+                "no gate is called so{}; a gate of your own needs command = [...], url = \"...\" or mcp = [...]",
                 suggestion(name, &BUILT_IN)
             );
             issues.note(table.line, table.key("").trim_end_matches('.'), rule);
@@ -291,8 +294,8 @@ pub(super) fn size(table: &Table<'_>, name: &str, issues: &mut Issues) -> Option
 }
 
 impl Spell {
-    /// The gate that is meant, with what it may hand on.
-    pub(super) fn gate(&self, gate: &GateSpell, around: &Surroundings) -> Result<(AnyGate, Delegates), Fault> {
+    /// The gate that is meant, with what it may hand on; of a server each of its tools.
+    pub(super) fn gate(&self, gate: &GateSpell, around: &Surroundings) -> Result<(Vec<AnyGate>, Delegates), Fault> {
         let issue = |key: &str, rule: String| {
             let key =
                 if key.is_empty() { format!("gates.{}", gate.name) } else { format!("gates.{}.{key}", gate.name) };
@@ -366,6 +369,7 @@ impl Spell {
             GateKind::Endpoint(endpoint) => {
                 endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| issue(key, rule))?
             }
+            GateKind::Server(server) => return Ok((self.tools(gate, server)?, delegates)),
             GateKind::Shell(shell) => shell.gate(&self.folder).map_err(Fault::Refused)?,
         };
         if let Some(labels) = &gate.labels {
@@ -384,7 +388,7 @@ impl Spell {
         if gate.ephemeral {
             made = made.ephemeral(true);
         }
-        Ok((made, delegates))
+        Ok((vec![made], delegates))
     }
 
     fn root(&self, root: &str, gitignore: bool, read_only: bool) -> Result<Root, String> {

@@ -21,6 +21,7 @@ mod gates;
 mod own_thread;
 mod read;
 mod schema;
+mod server;
 mod shell;
 mod text;
 mod verifier;
@@ -43,6 +44,7 @@ pub use fresh::{DEFAULT, File, default_spell, fresh};
 pub use gates::{GateKind, GateSpell, Written};
 pub use own_thread::OwnThreadOf;
 pub use schema::schema;
+pub use server::{ServerAt, ServerSpell};
 pub use shell::ShellSpell;
 pub use verifier::CommandVerifier;
 
@@ -215,6 +217,7 @@ impl Spell {
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
             | GateKind::Endpoint(_)
+            | GateKind::Server(_)
             | GateKind::Shell(_) => Vec::new(),
         });
         of_children.chain([self.medium]).collect()

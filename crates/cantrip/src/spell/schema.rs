@@ -57,7 +57,7 @@ pub fn schema() -> Value {
                 "type": "object",
                 "description": "The ways out of the circle, by name. done is always there.",
                 "properties": gates,
-                "additionalProperties": {"oneOf": [command(), endpoint()]},
+                "additionalProperties": {"oneOf": [command(), endpoint(), server()]},
             },
             "wards": wards(),
             "folding": object(json!({
@@ -191,6 +191,23 @@ fn endpoint() -> Value {
             "on_error": {"enum": ["report", "error"]},
         }),
         &["url"],
+    )
+}
+
+fn server() -> Value {
+    let named = |description: &str| json!({"type": "object", "additionalProperties": {"type": "string"}, "description": description});
+    object(
+        json!({
+            "mcp": texts("An MCP server: a program with its arguments as a list, or its address as a text."),
+            "headers": named("Headers of every request to an address; ${NAME} stands for a variable of the environment."),
+            "environment": named("Variables of a program; ${NAME} stands for a variable of the environment."),
+            "tools": texts("Which of its tools become gates; all of them unless given."),
+            "timeout": quantity("How long a call may take without a word of progress."),
+            "labels": {"type": ["string", "array"], "description": "Which dangers its tools bring in; all three unless given.",
+                "items": {"enum": ["private_data", "untrusted_content", "external_comm"]}},
+            "ephemeral": flag("Their results stay out of the context."),
+        }),
+        &["mcp"],
     )
 }
 

@@ -51,7 +51,7 @@ pub struct Effects {
 pub struct Entered {
     /// Files that were changed, in order.
     pub changes: Vec<Change>,
-    /// What stood in them before.
+    /// What stood in them before, and what results refer to.
     pub bodies: Vec<Body>,
     /// What the call really cost.
     pub cost: Option<Money>,
@@ -69,6 +69,11 @@ impl Effects {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.changes.push(change);
         noted.bodies.extend(before);
+    }
+
+    /// Something that its result refers to.
+    pub fn attach(&self, body: Body) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).bodies.push(body);
     }
 
     /// It cost this much.

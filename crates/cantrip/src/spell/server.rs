@@ -1,0 +1,186 @@
+//! `[gates.NAME]` with `mcp`: a server of the Model Context Protocol, as its spell has it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cantrip_circle::mcp::{Connected, Server};
+use cantrip_circle::{AnyGate, Label, Labels};
+use cantrip_crystal::tree::Shape;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::endpoint::filled;
+use super::gates::{BUILT_IN, duration, line_of};
+use super::text::{Issues, Table};
+use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
+
+/// What may be said about a server.
+pub(super) const KEYS: [&str; 7] = ["mcp", "headers", "environment", "tools", "timeout", "labels", "ephemeral"];
+
+/// A server of a spell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSpell {
+    pub at: ServerAt,
+    /// Which of its tools become gates; all of them unless given.
+    pub tools: Option<Vec<String>>,
+    /// Of one call, without a word of progress.
+    pub timeout: Option<Duration>,
+}
+
+/// Where a server is. What is secret stands in it by its name, as in `Bearer ${DOCS_KEY}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerAt {
+    /// A program that is started here, with its arguments.
+    Program { command: Vec<String>, environment: Vec<(String, String)> },
+    /// An address, over HTTP.
+    Address { url: String, headers: Vec<(String, String)> },
+}
+
+impl ServerSpell {
+    pub(super) fn read(table: &Table<'_>, issues: &mut Issues) -> Option<Self> {
+        let (headers, environment) = (pairs(table, "headers", issues), pairs(table, "environment", issues));
+        let unfit = |key: &str, rule: &str, issues: &mut Issues| {
+            issues.note(line_of(table, key), table.key(key), rule.to_owned());
+        };
+        let at = if table.get("mcp").is_some_and(|node| matches!(node.shape, Shape::Text(_))) {
+            let url = table.text("mcp", "\"https://example.com/mcp\"", issues)?.to_owned();
+            let usable = Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            if !usable {
+                let rule = "this is no address; a program is a list, as in mcp = [\"docs-mcp\", \"--stdio\"]";
+                unfit("mcp", rule, issues);
+            }
+            if environment.is_some() {
+                unfit("environment", "a server at an address is given headers, not an environment", issues);
+            }
+            ServerAt::Address { url, headers: headers.unwrap_or_default() }
+        } else {
+            let command = table.texts("mcp", "[\"docs-mcp\", \"--stdio\"]", issues)?;
+            if command.first().is_none_or(|program| program.trim().is_empty()) {
+                unfit("mcp", "it names no program, as in mcp = [\"docs-mcp\", \"--stdio\"]", issues);
+            }
+            if headers.is_some() {
+                unfit("headers", "a program is given an environment, not headers", issues);
+            }
+            ServerAt::Program { command, environment: environment.unwrap_or_default() }
+        };
+        let tools = table.get("tools").and_then(|_| table.texts("tools", "[\"lookup\"]", issues));
+        Some(Self { at, tools, timeout: duration(table, "timeout", issues) })
+    }
+
+    pub(super) fn resolved(&self) -> Value {
+        let mut written = Map::new();
+        let pairs = |pairs: &[(String, String)], shown: fn(&str) -> &str| -> Value {
+            pairs.iter().map(|(name, value)| (name.clone(), json!(shown(value)))).collect::<Map<_, _>>().into()
+        };
+        match &self.at {
+            ServerAt::Program { command, environment } => {
+                written.insert("mcp".to_owned(), json!(command));
+                if !environment.is_empty() {
+                    // Names only: what stands there may be a secret.
+                    written.insert("environment".to_owned(), pairs(environment, |_| "..."));
+                }
+            }
+            ServerAt::Address { url, headers } => {
+                written.insert("mcp".to_owned(), json!(url));
+                if !headers.is_empty() {
+                    written.insert("headers".to_owned(), pairs(headers, |written| written));
+                }
+            }
+        }
+        if let Some(tools) = &self.tools {
+            written.insert("tools".to_owned(), json!(tools));
+        }
+        if let Some(timeout) = self.timeout {
+            written.insert("timeout".to_owned(), json!(format!("{}ms", timeout.as_millis())));
+        }
+        Value::Object(written)
+    }
+}
+
+fn pairs(table: &Table<'_>, key: &str, issues: &mut Issues) -> Option<Vec<(String, String)>> {
+    let written = table.table(key, issues)?;
+    let mut pairs = Vec::new();
+    for (name, _) in written.entries() {
+        let value = written.text(&name.text, "\"${NAME}\"", issues).unwrap_or_default();
+        pairs.push((name.text.clone(), value.to_owned()));
+    }
+    Some(pairs)
+}
+
+impl Spell {
+    /// The MCP servers that it names, each asked what it offers, with the name of its gates' table.
+    pub fn servers(&self) -> Vec<(&str, Result<Connected, SpellFault>)> {
+        let servers = self.gates.iter().filter_map(|gate| match &gate.kind {
+            GateKind::Server(server) => Some((gate, server)),
+            GateKind::Plain
+            | GateKind::Delegation { .. }
+            | GateKind::Files { .. }
+            | GateKind::Fetch { .. }
+            | GateKind::Command { .. }
+            | GateKind::Endpoint(_)
+            | GateKind::Shell(_) => None,
+        });
+        let asked = servers.map(|(gate, server)| {
+            let connected = self.connected(gate, server);
+            (gate.name.as_str(), connected.map_err(|fault| SpellFault { file: self.file.clone(), fault }))
+        });
+        asked.collect()
+    }
+
+    fn connected(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Connected, Fault> {
+        let mut asked = match &server.at {
+            ServerAt::Program { command, environment } => {
+                let (program, arguments) =
+                    command.split_first().ok_or_else(|| issue(gate, "mcp", "it is empty".to_owned()))?;
+                let mut asked =
+                    Server::program(&gate.name, self.program(program)).arguments(arguments).folder(self.at_home()?);
+                for (name, written) in environment {
+                    let value = filled(written).map_err(|rule| issue(gate, "environment", rule))?;
+                    asked = asked.variable(name, value);
+                }
+                asked
+            }
+            ServerAt::Address { url, headers } => {
+                let mut asked = Server::address(&gate.name, url);
+                for (name, written) in headers {
+                    let value = filled(written).map_err(|rule| issue(gate, "headers", rule))?;
+                    asked = asked.header(name, value);
+                }
+                asked
+            }
+        };
+        if let Some(timeout) = server.timeout {
+            asked = asked.time_max(timeout);
+        }
+        asked.connect().map_err(Fault::Refused)
+    }
+
+    /// The spell's folder by a name that another working directory does not change.
+    fn at_home(&self) -> Result<PathBuf, Fault> {
+        let absolute = std::path::absolute(&self.folder);
+        absolute.map_err(|error| {
+            let rule = format!("the spell's folder cannot be named: {}", error.kind());
+            Fault::Issues(vec![Issue { line: 0, key: "file".to_owned(), rule }])
+        })
+    }
+
+    /// One gate for each tool that is wanted, by name.
+    pub(super) fn tools(&self, gate: &GateSpell, server: &ServerSpell) -> Result<Vec<AnyGate>, Fault> {
+        let connected = self.connected(gate, server)?;
+        let labels = gate.labels.as_ref().map_or_else(|| Labels::of(Label::ALL), |own| Labels::of(own.iter().copied()));
+        let made = connected.gates(server.tools.as_deref(), &labels);
+        let made = made.map_err(|rule| issue(gate, "tools", rule))?;
+        if let Some(ours) =
+            made.iter().find(|made| BUILT_IN.contains(&cantrip_circle::gate::canonical_name(made.name())))
+        {
+            let rule =
+                format!("one of its tools would be called {}, which is a gate of ours; rename this table", ours.name());
+            return Err(issue(gate, "mcp", rule));
+        }
+        Ok(made.into_iter().map(|made| made.ephemeral(gate.ephemeral)).collect())
+    }
+}
+
+fn issue(gate: &GateSpell, key: &str, rule: String) -> Fault {
+    Fault::Issues(vec![Issue { line: gate.line, key: format!("gates.{}.{key}", gate.name), rule }])
+}

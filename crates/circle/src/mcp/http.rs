@@ -1,0 +1,211 @@
+//! A server at an address: what is sent to it, and how much of its answers is read.
+//!
+//! The library's own client reads an answer in JSON whole, however long it is. This one counts while it reads.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use reqwest::Response;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+
+use super::stdio::Flood;
+use crate::limits::{FETCH_CONNECT_MS, MCP_MESSAGE_BYTES_MAX};
+
+const SESSION: &str = "Mcp-Session-Id";
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+
+type Fault = StreamableHttpError<reqwest::Error>;
+
+/// A client that reads no more than it may.
+#[derive(Debug, Clone)]
+pub(super) struct Careful {
+    client: reqwest::Client,
+    flood: Arc<Flood>,
+}
+
+impl Careful {
+    pub(super) fn new(flood: &Arc<Flood>) -> Result<Self, reqwest::Error> {
+        // Whoever embeds this may have chosen another provider before; then that one stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The address was written by whoever casts, so it may lie anywhere; where it would send us on is not their word.
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(Duration::from_millis(FETCH_CONNECT_MS))
+            .build()?;
+        Ok(Self { client, flood: Arc::clone(flood) })
+    }
+
+    /// The whole of an answer, if it is not too long.
+    async fn whole(&self, mut response: Response) -> Result<Vec<u8>, Fault> {
+        let mut read = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            read.extend_from_slice(&chunk);
+            if read.len() > MCP_MESSAGE_BYTES_MAX {
+                self.flood.passed(read.len() as u64);
+                return Err(too_long().into());
+            }
+        }
+        Ok(read)
+    }
+
+    /// The events of an answer, until one of them is too long.
+    fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        let (flood, mut since) = (Arc::clone(&self.flood), Since::default());
+        let counted = response.bytes_stream().map(move |chunk| {
+            let chunk = chunk.map_err(io::Error::other)?;
+            if since.takes(&chunk) > MCP_MESSAGE_BYTES_MAX {
+                flood.passed(since.event as u64);
+                return Err(too_long());
+            }
+            Ok(chunk)
+        });
+        SseStream::from_bytes_stream(counted).boxed()
+    }
+
+    async fn answered(
+        &self,
+        response: Response,
+        message: &ClientJsonRpcMessage,
+        session: bool,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let status = response.status();
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (kind, given) = (text(header::CONTENT_TYPE.as_str()).unwrap_or_default(), text(SESSION));
+        match status {
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(StreamableHttpPostResponse::Accepted),
+            StatusCode::NOT_FOUND if session => return Err(StreamableHttpError::SessionExpired),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let challenge = text(header::WWW_AUTHENTICATE.as_str()).unwrap_or_default();
+                return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge)));
+            }
+            _ => {}
+        }
+        if status.is_success() && kind.starts_with(EVENTS) {
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response), given));
+        }
+        let read = self.whole(response).await?;
+        if status.is_success() && read.is_empty() && !matches!(message, ClientJsonRpcMessage::Request(_)) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        let said = if kind.starts_with(JSON) { serde_json::from_slice(&read).ok() } else { None };
+        match (said, status.is_success()) {
+            (Some(said), true) => Ok(StreamableHttpPostResponse::Json(said, given)),
+            (Some(ServerJsonRpcMessage::Error(refused)), false) => {
+                Ok(StreamableHttpPostResponse::Json(correlated(message, refused.error), given))
+            }
+            // A server of the older revision need not know how the newer one begins.
+            (_, false) if status.is_client_error() && is_discovery(message) => {
+                let refused = ErrorData::invalid_request(format!("HTTP {status}"), None);
+                Ok(StreamableHttpPostResponse::Json(correlated(message, refused), None))
+            }
+            (_, false) => Err(StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}").into())),
+            (None, true) => Err(StreamableHttpError::UnexpectedContentType(Some(kind))),
+        }
+    }
+}
+
+/// The error as the answer to this message: one that was refused early does not say what it answers.
+fn correlated(message: &ClientJsonRpcMessage, error: ErrorData) -> ServerJsonRpcMessage {
+    let id = if let ClientJsonRpcMessage::Request(request) = message { Some(request.id.clone()) } else { None };
+    ServerJsonRpcMessage::error(error, id)
+}
+
+fn is_discovery(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Request(asked) if matches!(asked.request, ClientRequest::DiscoverRequest(_)))
+}
+
+fn too_long() -> io::Error {
+    io::Error::other("a message is too long")
+}
+
+/// Bytes since the last event ended, which an empty line does.
+#[derive(Debug, Default)]
+struct Since {
+    event: usize,
+    /// Of the line that has not ended yet.
+    line: usize,
+}
+
+impl Since {
+    /// The longest that the event under way became within this chunk.
+    fn takes(&mut self, chunk: &[u8]) -> usize {
+        let mut longest = self.event;
+        for byte in chunk {
+            self.event += 1;
+            longest = longest.max(self.event);
+            match byte {
+                b'\n' if self.line == 0 => self.event = 0,
+                b'\n' => self.line = 0,
+                b'\r' => {}
+                _ => self.line += 1,
+            }
+        }
+        longest
+    }
+}
+
+impl StreamableHttpClient for Careful {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let session = session_id.is_some();
+        let mut request = self.client.post(&*uri).header(header::ACCEPT, format!("{EVENTS}, {JSON}"));
+        request = request.headers(custom_headers.into_iter().collect());
+        if let Some(token) = auth_header {
+            request = request.bearer_auth(token);
+        }
+        if let Some(id) = session_id {
+            request = request.header(SESSION, &*id);
+        }
+        let response = request.json(&message).send().await?;
+        self.answered(response, &message, session).await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Fault> {
+        self.client.delete_session(uri, session_id, auth_header, custom_headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+        let limit = MCP_MESSAGE_BYTES_MAX;
+        let asked = self.client.get_stream_with_max_sse_event_size(
+            uri,
+            session_id,
+            last_event_id,
+            auth_header,
+            custom_headers,
+            limit,
+        );
+        asked.await
+    }
+}
