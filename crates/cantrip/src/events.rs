@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::{RunId, Timestamp, TurnId};
-use cantrip_circle::gate::canonical_name;
+use cantrip_circle::gate::{Progress, canonical_name};
 use cantrip_circle::{MediumKind, fence};
 use cantrip_crystal::{ItemEvent, ItemIds, Sink};
 use cantrip_loom::{
@@ -27,9 +27,23 @@ use tokio::sync::mpsc;
 use crate::driver::Runtime;
 use crate::limits::WATCHED_EVENTS_MAX;
 
-/// Whoever watches runs. `see` returns at once, whatever becomes of the event.
+/// Whoever watches runs. Both return at once, whatever becomes of what they are given.
 pub trait Watcher: Send + Sync {
     fn see(&self, event: StreamEvent);
+
+    /// A call under way has come so far. That is no event of the stream: nothing of it lasts, and a viewer who missed it
+    /// has missed nothing.
+    fn progressed(&self, _: Progressed) {}
+}
+
+/// How far a call has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progressed {
+    /// The group that made it.
+    pub turn_id: TurnId,
+    pub call_id: cantrip_loom::CallId,
+    pub gate: String,
+    pub progress: Progress,
 }
 
 /// Nobody watches.

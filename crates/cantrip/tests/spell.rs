@@ -424,6 +424,7 @@ mcp = ["docs-mcp", "--stdio"]
 environment = { DOCS_KEY = "${DOCS_KEY}" }
 tools = ["lookup"]
 timeout = "5s"
+start_timeout = "2m"
 labels = ["untrusted_content"]
 [gates.far]
 mcp = "https://example.com/mcp"

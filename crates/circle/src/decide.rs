@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::arguments;
 use crate::circle::{Circle, Held, Role};
 use crate::delegation::{Delegation, delegation};
-use crate::gate::{AnyGate, Belongings, Executed, Identity, Stop, canonical_name, run::Crossing};
+use crate::gate::{AnyGate, Belongings, Executed, Identity, Listener, Stop, canonical_name, run::Crossing};
 use crate::limits::NEAREST_MAX;
 use crate::ward::{MediumLimits, Reach, Restriction};
 use crate::{Labels, MediumKind};
@@ -108,6 +108,7 @@ pub struct Permit {
     restrict: Arc<Restriction>,
     limits: MediumLimits,
     belongings: Belongings,
+    listener: Listener,
 }
 
 impl Permit {
@@ -132,6 +133,13 @@ impl Permit {
         self
     }
 
+    /// With someone who hears how far the call has come.
+    #[must_use]
+    pub fn heard_by(mut self, listener: Listener) -> Self {
+        self.listener = listener;
+        self
+    }
+
     /// Enters the gate, inside the safety wrapper. It ends in exactly one reply: the gate's own, or that of a stop.
     pub async fn execute(
         self,
@@ -141,9 +149,9 @@ impl Permit {
         idempotency_key: Option<String>,
         stop: Stop,
     ) -> Executed {
-        let Self { held, arguments, restrict, limits, belongings } = self;
+        let Self { held, arguments, restrict, limits, belongings, listener } = self;
         let gate = held.gate.clone();
-        let crossing = Crossing { gate, arguments, restrict, limits, belongings, identity, idempotency_key };
+        let crossing = Crossing { gate, arguments, restrict, limits, belongings, listener, identity, idempotency_key };
         crossing.run(guard, trace, stop).await
     }
 }
@@ -298,7 +306,14 @@ impl Circle {
                 MediumLimits::default()
             }
         };
-        Effect::Execute(Permit { held, arguments, restrict, limits, belongings: Belongings::default() })
+        Effect::Execute(Permit {
+            held,
+            arguments,
+            restrict,
+            limits,
+            belongings: Belongings::default(),
+            listener: Listener::default(),
+        })
     }
 }
 

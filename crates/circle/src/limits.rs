@@ -160,12 +160,20 @@ cantrip_canon::limits! {
     SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
     /// How long the end of a cage that was killed is waited for.
     SHELL_GONE_MS: u64 = 5_000, "ms";
-    /// How long an MCP server may take to start, to greet and to list its tools.
-    MCP_CONNECT_MS: u64 = 30_000, "ms";
+    /// How long an MCP server may take to start, to greet and to list its tools, unless told otherwise.
+    MCP_START_MS: u64 = 30_000, "ms";
+    /// How long the last words of an MCP server that did not start are waited for.
+    MCP_LAST_WORDS_MS: u64 = 500, "ms";
+    /// What is kept of the last words of an MCP server that did not start.
+    MCP_COMPLAINT_BYTES: usize = 500, "bytes";
     /// How long one call of an MCP tool may take without a word of progress, unless told otherwise.
     MCP_CALL_MS: u64 = 60_000, "ms";
     /// How many times as long a call may take in all while its server tells of progress.
     MCP_PROGRESS_TIMES: u32 = 10, "times";
+    /// What is kept of the words that an MCP server tells of its progress.
+    MCP_PROGRESS_BYTES: usize = 200, "bytes";
+    /// How often a stream of events of an MCP server that broke is taken up again.
+    MCP_RECONNECTS_MAX: usize = 5, "times";
     /// One message of an MCP server; one that sends more is given up and started again.
     MCP_MESSAGE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// Messages of an MCP server since it was last asked something; one that sends more is given up.

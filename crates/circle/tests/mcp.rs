@@ -5,15 +5,16 @@ use crate::gates;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cantrip_circle::gate::{Halt, Stop, Stopper};
+use cantrip_circle::gate::{Halt, Listener, Progress, Stop, Stopper};
 use cantrip_circle::limits::MCP_LISTED_MAX;
 use cantrip_circle::mcp::{Connected, Server};
 use cantrip_circle::{Circle, Label, Labels};
 use cantrip_reply::testing::assert_code;
 use cantrip_reply::{Call, Refusal, Reply, codes};
-use gates::{call, circle, execute, guard, value};
+use gates::{call, circle, execute, guard, heard, value};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -30,6 +31,20 @@ impl Small {
     fn server(&self) -> Server {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py");
         Server::program("small", "python3").arguments([script.display().to_string()]).folder(self.folder.path())
+    }
+
+    /// How many processes work in its folder.
+    fn processes(&self) -> usize {
+        let here = self.folder.path().canonicalize().expect("it is there");
+        let all = fs::read_dir("/proc").expect("processes can be listed").flatten();
+        all.filter(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == here)).count()
+    }
+
+    /// Waits until none of them is left: what is killed is gone a moment later.
+    async fn gone(&self) {
+        while self.processes() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     fn lines(&self, file: &str) -> usize {
@@ -158,14 +173,25 @@ async fn a_call_that_is_stopped_is_given_up_at_once() {
     assert_eq!(small.starts(), 1);
 }
 
-#[tokio::test]
-async fn progress_gives_a_call_more_time() {
-    let small = Small::new();
-    // It takes two seconds, and is never silent for one.
-    let held = holding(&connected(&small.server().time_max(Duration::from_secs(1))));
-    let slow = call(&held, "small_slow", json!({})).await;
+/// Calls the tool that takes two seconds and is never silent for one, and gives what was heard meanwhile.
+async fn slow(held: &Circle) -> Vec<Progress> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hearing = Arc::clone(&told);
+    let listener = Listener::new(move |progress| hearing.lock().expect("nobody panicked").push(progress));
+    let slow = heard(held, "small_slow", json!({}), Stop::never(), listener).await.guarded.reply;
     assert_code(&slow, codes::GATE_OK);
     assert_eq!(value(&slow), "at last");
+    let told = told.lock().expect("nobody panicked").clone();
+    assert!(told.is_sorted_by(|one, other| one.done < other.done), "{told:?}");
+    told
+}
+
+#[tokio::test]
+async fn progress_is_heard_and_gives_a_call_more_time() {
+    let small = Small::new();
+    let held = holding(&connected(&small.server().time_max(Duration::from_secs(1))));
+    let step = |done: u8| Progress { done: f64::from(done), total: Some(5.0), message: Some(format!("step {done}")) };
+    assert_eq!(slow(&held).await, (1..=5).map(step).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -265,6 +291,39 @@ async fn a_server_that_cannot_be_had_is_told_with_its_name() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_is_silent_at_its_start_is_given_up_and_it_is_told_what_to_do() {
+    let small = Small::new();
+    let silent = small.server().variable("SILENT", "yes").start_max(Duration::from_secs(2));
+    let reply = told(silent.connect().expect_err("it is not ready")).await;
+    assert_code(&reply, codes::UNREACHABLE);
+    let said = reply.message();
+    assert!(said.contains("not ready after 2000 ms") && said.contains("waiting for the moon"), "{said}");
+    let hint = reply.data()["hint"].as_str().expect("a hint");
+    assert!(hint.contains("python3 ") && hint.contains("start_timeout"), "{hint}");
+    small.gone().await;
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_server_that_does_not_start_are_told() {
+    let small = Small::new();
+    let reply = told(small.server().variable("FAILS", "yes").connect().expect_err("it fails")).await;
+    assert_code(&reply, codes::UNREACHABLE);
+    assert!(reply.message().contains("Error: there is no key for the moon"), "{}", reply.message());
+}
+
+#[tokio::test]
+async fn a_server_goes_with_all_that_it_started() {
+    let small = Small::new();
+    let held = holding(&connected(&small.server().variable("STAYS", "yes")));
+    assert_eq!(value(&add(&held).await), "5");
+    // It, what it started, and its keeper.
+    assert_eq!(small.processes(), 3);
+    assert_code(&call(&held, "small_big", json!({})).await, codes::TOO_LARGE);
+    // One that is given up is ended at once, whatever it thinks of that.
+    small.gone().await;
+}
+
 /// The same server at an address; it ends with the test.
 struct Addressed {
     process: std::process::Child,
@@ -272,10 +331,11 @@ struct Addressed {
 }
 
 impl Addressed {
-    fn start(small: &Small) -> Self {
+    /// It answers in JSON, or as events.
+    fn start(small: &Small, how: &str) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py");
         let mut command = std::process::Command::new("python3");
-        command.arg(script).env("HTTP", "yes").current_dir(small.folder.path()).stdout(std::process::Stdio::piped());
+        command.arg(script).env("HTTP", how).current_dir(small.folder.path()).stdout(std::process::Stdio::piped());
         let mut process = command.spawn().expect("python3 runs");
         let mut port = String::new();
         let mut said = BufReader::new(process.stdout.take().expect("a pipe"));
@@ -299,7 +359,7 @@ impl Drop for Addressed {
 #[tokio::test]
 async fn a_server_at_an_address_is_used_within_the_same_bounds() {
     let small = Small::new();
-    let addressed = Addressed::start(&small);
+    let addressed = Addressed::start(&small, "json");
     let held = holding(&connected(&addressed.server("the-right-key").time_max(Duration::from_secs(20))));
     assert_eq!(value(&add(&held).await), "5");
     assert_eq!(value(&call(&held, "small_sum", json!({"a": 2, "b": 3})).await), &json!({"sum": 5}));
@@ -312,9 +372,34 @@ async fn a_server_at_an_address_is_used_within_the_same_bounds() {
 }
 
 #[tokio::test]
+async fn events_of_a_server_at_an_address_are_bounded_in_size_and_number() {
+    let small = Small::new();
+    let addressed = Addressed::start(&small, "events");
+    let held = holding(&connected(&addressed.server("the-right-key").time_max(Duration::from_secs(20))));
+    assert_eq!(value(&add(&held).await), "5");
+    assert_eq!(slow(&held).await.last().map(|last| last.done), Some(5.0));
+    let flooded = call(&held, "small_flood", json!({})).await;
+    assert_code(&flooded, codes::UNREACHABLE);
+    assert!(flooded.message().contains("messages at once"), "{}", flooded.message());
+    assert_eq!(value(&add(&held).await), "5", "the entity goes on");
+    assert_code(&call(&held, "small_big", json!({})).await, codes::TOO_LARGE);
+    assert_eq!(value(&add(&held).await), "5");
+}
+
+#[tokio::test]
+async fn a_server_at_an_address_that_never_answers_is_given_up() {
+    let listening = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let url = format!("http://{}/mcp", listening.local_addr().expect("it has one"));
+    let silent = Server::address("silent", &url).start_max(Duration::from_millis(500));
+    let reply = told(silent.connect().expect_err("nobody answers")).await;
+    assert_code(&reply, codes::UNREACHABLE);
+    assert!(reply.data()["hint"].as_str().is_some_and(|hint| hint.contains(&url)), "{reply:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_wants_another_key_says_so_and_the_key_is_in_no_message() {
     let small = Small::new();
-    let addressed = Addressed::start(&small);
+    let addressed = Addressed::start(&small, "json");
     let reply = told(addressed.server("the-wrong-key").connect().expect_err("it is the wrong one")).await;
     assert_code(&reply, codes::AUTH_FAILED);
     assert!(!format!("{reply:?} {:?}", addressed.server("the-wrong-key")).contains("the-wrong-key"));

@@ -6,7 +6,7 @@ use crate::gates;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn installed(package: &str) -> Option<PathBuf> {
     Some(folder.join("@modelcontextprotocol").join(package).join("dist/index.js"))
 }
 
-fn node(name: &str, program: &PathBuf) -> Server {
+fn node(name: &str, program: &Path) -> Server {
     Server::program(name, "node").arguments([program.display().to_string()])
 }
 

@@ -29,6 +29,10 @@ cantrip_canon::limits! {
     DIFF_SHOWN_LINES: usize = 60, "lines";
     /// A file whose difference is shown to whoever decides about a change of it.
     DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
+    /// How long a call that tells of its progress is silent between two lines of it.
+    PROGRESS_MS: u64 = 1_000, "ms";
+    /// What calls told of their progress and nobody has drawn yet; more is not waited for.
+    PROGRESS_WAITING_MAX: usize = 64, "messages";
     /// Runs that are listed at once.
     RUNS_LISTED_MAX: usize = 1_000, "runs";
     /// Turns of a run whose cost is listed; the latest ones.

@@ -20,6 +20,7 @@ use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Ask, Branch, Service};
 use serde_json::json;
 
+use crate::approve::{self, Approvals};
 use crate::cast::answered;
 use crate::given;
 use crate::loom::{draw, find};
@@ -107,7 +108,7 @@ impl Summon {
         let store = store::open(self.store.as_deref(), &here)?;
         let shows = Shows::of(present.json, self.jsonl, self.quiet);
         let viewer = Viewer::new(shows);
-        let service = Service::new(viewer.house(&store, guard));
+        let service = Service::new(viewer.house(&store, guard).askable(approve::somebody_is_here(shows)));
         let (spell, source, cantrip, entity) = match (who, new) {
             (Who::Known(asked), _) => {
                 let entity = find::entity(&store.loom, asked.as_deref()).await?;
@@ -312,7 +313,25 @@ impl Summoned<'_> {
         let ask = Ask { cancel: cancel.clone(), ..Ask::on(intent) };
         let (service, entity) = (self.service.clone(), self.entity);
         let reply = self.viewer.watch(&cancel, service.send(entity, ask)).await;
+        let reply = self.decided(&cancel, reply).await;
         self.rested(reply).await
+    }
+
+    /// Asks about the calls that wait for a word, as long as there are some and someone answers.
+    async fn decided(&mut self, cancel: &Cancel, mut reply: CastReply) -> CastReply {
+        let (spell, service, cantrip) = (self.spell.clone(), self.service.clone(), self.cantrip.clone());
+        let mut approvals = Approvals::new(&spell, self.shows);
+        let mut resumed = false;
+        while let Some(run) = approvals.decided(&service, &reply).await {
+            // What is resumed goes past the entity that is held here.
+            self.refresh().await;
+            reply = self.viewer.watch(cancel, service.resume(&cantrip, run, cancel)).await;
+            resumed = true;
+        }
+        if resumed {
+            self.refresh().await;
+        }
+        reply
     }
 
     /// Ends a run that was left waiting, so that another may begin.
@@ -423,7 +442,9 @@ impl Summoned<'_> {
         self.viewer.counts_from(number);
         let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
         let reply = self.viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
-        let made = reply.entity.filter(|_| reply.outcome.is_some() || waits(&reply));
+        let made = reply.entity;
+        let reply = self.decided(&cancel, reply).await;
+        let made = made.filter(|_| reply.outcome.is_some() || waits(&reply));
         let Some(made) = made else {
             let _ = self.look_back().await;
             return Then::Next(answered(self.present, self.shows, reply));
@@ -451,6 +472,7 @@ impl Summoned<'_> {
                 self.viewer.watch(&cancel, service.continue_run(&cantrip, last, continuing)).await
             }
         };
+        let reply = self.decided(&cancel, reply).await;
         if reply.outcome.is_some() {
             self.refresh().await;
         }

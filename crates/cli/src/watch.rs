@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::events::{Channel, Watcher};
-use cantrip::loom::{Ending, Outcome, Spent};
+use cantrip::events::{Channel, Progressed, Watcher};
+use cantrip::loom::{CallId, Ending, Outcome, Spent};
 use cantrip::spell::{GateKind, Spell};
 use cantrip::stream::codes::STREAM_CLOSED;
 use cantrip::stream::{
@@ -17,9 +17,10 @@ use cantrip::stream::{
 use cantrip::{Cancel, CastReply, Runtime, Upserts};
 use cantrip_reply::{Guard, ReplyType};
 use serde_json::Value;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver};
 
 use crate::interrupt::heeding;
+use crate::limits::{PROGRESS_MS, PROGRESS_WAITING_MAX};
 use crate::present::{BOLD, DIM, colour, cut, harmless, program, say, width_of_error};
 use crate::store::Store;
 
@@ -65,18 +66,32 @@ pub(crate) struct Viewer {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Switch(Arc<Mutex<Option<Channel>>>);
+struct Switch(Arc<Mutex<Option<Showing>>>);
+
+/// Where the cast that runs is shown.
+#[derive(Debug)]
+struct Showing {
+    events: Channel,
+    progress: mpsc::Sender<Progressed>,
+}
 
 impl Switch {
-    fn set(&self, to: Option<Channel>) {
+    fn set(&self, to: Option<Showing>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
     }
 }
 
 impl Watcher for Switch {
     fn see(&self, event: StreamEvent) {
-        if let Some(channel) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            channel.see(event);
+        if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            showing.events.see(event);
+        }
+    }
+
+    fn progressed(&self, progressed: Progressed) {
+        if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The next one says more.
+            let _ = showing.progress.try_send(progressed);
         }
     }
 }
@@ -102,6 +117,7 @@ impl Viewer {
     /// The next turn comes after this one of its thread.
     pub(crate) fn counts_from(&mut self, sequence: u64) {
         self.screen.turns.insert(None, sequence);
+        self.screen.last.remove(&None);
     }
 
     /// Names what is about to run.
@@ -116,11 +132,12 @@ impl Viewer {
     /// Shows a cast while it runs, and heeds Ctrl-C.
     pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
         let (channel, events) = Channel::new();
-        self.current.set(Some(channel));
+        let (progress, progressing) = mpsc::channel(PROGRESS_WAITING_MAX);
+        self.current.set(Some(Showing { events: channel, progress }));
         self.screen.children.clear();
         self.screen.below = Below::default();
         let following = match self.shows {
-            Shows::Drawn => Some(tokio::spawn(drawn(events, std::mem::take(&mut self.screen)))),
+            Shows::Drawn => Some(tokio::spawn(drawn(events, progressing, std::mem::take(&mut self.screen)))),
             Shows::Upserts => Some(tokio::spawn(printed(events, std::mem::take(&mut self.screen)))),
             Shows::Nothing => None,
         };
@@ -297,13 +314,18 @@ fn tokens(prompt: u64, completion: u64) -> String {
     if prompt + completion == 0 { String::new() } else { format!(" · {prompt} tokens in, {completion} out") }
 }
 
-async fn drawn(events: Receiver<StreamEvent>, mut screen: Screen) -> Screen {
+async fn drawn(events: Receiver<StreamEvent>, mut progressing: Receiver<Progressed>, mut screen: Screen) -> Screen {
     let options = Options { announce_arguments: true, ..Options::default() };
     let mut upserts = Upserts::of(events, options);
-    while let Some(emission) = upserts.next().await {
-        screen.draw(&emission);
+    loop {
+        tokio::select! { biased;
+            emission = upserts.next() => match emission {
+                Some(emission) => screen.draw(&emission),
+                None => return screen,
+            },
+            Some(progressed) = progressing.recv() => screen.progressed(&progressed),
+        }
     }
-    screen
 }
 
 /// One line each; who reads them puts the last one of an item in the place of those before.
@@ -328,8 +350,12 @@ struct Screen {
     asked: HashSet<ItemId>,
     /// How far each entity has come; the one that was cast has no name.
     turns: HashMap<Option<Box<str>>, u64>,
+    /// The last turn of each: one that is taken up again is no further one.
+    last: HashMap<Option<Box<str>>, TurnId>,
     /// Children, in the order in which they were met.
     children: HashMap<Box<str>, usize>,
+    /// When the calls of the turns that are shown last told how far they had come.
+    progressed: HashMap<CallId, Instant>,
     /// What the children of the cast took.
     below: Below,
 }
@@ -355,7 +381,10 @@ impl Screen {
                 let depth = usize::try_from(child.depth.unwrap_or(0)).unwrap_or(0);
                 let entity: Option<Box<str>> = child.entity_id.as_ref().map(|entity| entity.as_str().into());
                 let number = self.turns.entry(entity.clone()).or_default();
-                *number += 1;
+                let before = self.last.insert(entity.clone(), turn_id.clone());
+                if before.as_ref() != Some(turn_id) || *number == 0 {
+                    *number += 1;
+                }
                 let mut line = format!("{BOLD}turn {number}{BOLD:#} {DIM}{model_id}{DIM:#}");
                 if let Some(entity) = &entity {
                     let all = self.children.len() + 1;
@@ -367,6 +396,7 @@ impl Screen {
             }
             Emission::Turn(TurnEvent::Complete { turn_id, usage, continuations, .. }) => {
                 let Some(shown) = self.shown.remove(turn_id) else { return };
+                self.progressed.clear();
                 // A turn that delegates goes on as the next one.
                 let further = continuations.as_ref().map_or(0, |turns| turns.len() as u64);
                 *self.turns.entry(shown.entity.clone()).or_default() += further;
@@ -386,6 +416,22 @@ impl Screen {
                 self.upsert(depth, upsert);
             }
         }
+    }
+
+    /// How far a call has come; a line of it now and then will do.
+    fn progressed(&mut self, Progressed { turn_id, call_id, gate, progress }: &Progressed) {
+        let Some(depth) = self.shown.get(&TurnId::from(turn_id)).map(|shown| shown.depth) else { return };
+        let now = Instant::now();
+        let recent = self.progressed.get(call_id).is_some_and(|told| now - *told < Duration::from_millis(PROGRESS_MS));
+        if recent {
+            return;
+        }
+        self.progressed.insert(*call_id, now);
+        let total = progress.total.map_or_else(String::new, |total| format!("/{total}"));
+        let message = progress.message.as_deref().map_or_else(String::new, |message| format!(" {message}"));
+        let line = harmless(&format!("{gate}: {}{total}{message}", progress.done)).replace('\n', " ");
+        let columns = width_of_error().unwrap_or(160).saturating_sub(4 + 2 * depth);
+        self.say(depth, &format!("{DIM}  … {}{DIM:#}", cut(&line, columns)));
     }
 
     /// What a turn took, if that is worth a line.

@@ -1,6 +1,6 @@
 //! A person at the terminal decides about calls while the cast is on the screen.
 
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{CTRL_D, Terminal};
 use crate::support::{Folder, id};
 
 use cantrip_reply::codes;
@@ -64,4 +64,35 @@ fn what_is_allowed_for_the_run_is_not_asked_again_and_the_shell_lives_through_it
     assert_eq!(status, Some(0));
     let listed = folder.envelope(&["run", "ls"], codes::READ.any());
     assert_eq!(id(&listed["data"]["value"][0]["standing"]), "waiting");
+}
+
+#[test]
+fn an_entity_that_is_summoned_asks_too() {
+    let folder =
+        folder(&["gate: shell, args: {command: 'x=kept; cd /tmp'}", "gate: shell, args: {command: 'echo $x $PWD'}"]);
+    let further = "  - tool_calls: [{id: e0, gate: shell, args: {command: 'echo once more'}}]\n  \
+                   - tool_calls: [{id: e1, gate: done, args: {answer: again}}]\n";
+    folder.write("hands.yaml", &format!("{}{further}", folder.read("hands.yaml")));
+    let mut terminal = Terminal::run(&folder, &["summon", "hands.toml"]);
+    terminal.wait_for("hands> ");
+    terminal.line("go");
+    terminal.wait_for("May it call shell?");
+    terminal.line("2");
+    terminal.wait_for("kept /tmp");
+    terminal.wait_for("terminated after 3 turns");
+    terminal.wait_for("hands> ");
+    // What was allowed for one intent is not allowed for the next.
+    terminal.line("and on");
+    terminal.wait_for("turn 4");
+    terminal.wait_for("May it call shell?");
+    terminal.line("3");
+    terminal.wait_for("Why not?");
+    terminal.line("enough for today");
+    terminal.wait_for("enough for today");
+    terminal.wait_for("again");
+    terminal.wait_for("hands> ");
+    terminal.send(CTRL_D);
+    let (left, status) = terminal.end();
+    assert!(left.contains("to come back:"), "{left}");
+    assert_eq!(status, Some(0));
 }

@@ -4,12 +4,31 @@ use crate::support::{Folder, stderr, stdout};
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use cantrip_reply::codes;
+use rustix::process::{Pid, Signal, kill_process};
 
 const SCRIPT: &str = "responses:\n  - tool_calls: [{id: c1, gate: small_add, args: {a: 2, b: 3}}]\n  \
                       - tool_calls: [{id: c2, gate: small_complain, args: {}}]\n  \
                       - tool_calls: [{id: c3, gate: done, args: {answer: over}}]\n";
+
+/// How many processes work in this folder.
+fn processes(folder: &Folder) -> usize {
+    let here = folder.path().canonicalize().unwrap();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == here)).count()
+}
+
+/// Waits for it; a machine that is slower than this is broken.
+fn until(condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
 
 fn folder() -> Folder {
     let folder = Folder::new();
@@ -37,10 +56,38 @@ fn a_cast_calls_the_tools_of_a_server_and_leaves_no_process() {
     assert_eq!(call["reply"]["code"], codes::GATE_OK.any().to_string(), "{call}");
     assert_eq!(call["result"], "5", "{call}");
     assert_eq!(folder.read("starts"), "started\n", "one process for all that was asked");
-    let here = folder.path().canonicalize().unwrap();
-    let left = fs::read_dir("/proc").unwrap().flatten();
-    let left = left.filter(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == here)).count();
-    assert_eq!(left, 0, "a server is still there");
+    assert_eq!(processes(&folder), 0, "a server is still there");
+}
+
+#[test]
+fn no_server_outlives_a_process_that_is_killed() {
+    let folder = folder();
+    let spell = folder.read("small.toml").replace("[\"add\", \"complain\"]", "[\"hang\"]");
+    folder.write("small.toml", &spell.replace("environment = {", "environment = { STAYS = \"yes\","));
+    folder.write("small.yaml", "responses:\n  - tool_calls: [{id: c1, gate: small_hang, args: {}}]\n");
+    let mut command = folder.command(&["cast", "small.toml", "go"]);
+    let mut cast = command.env("SMALL_KEY", "x").stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
+    // The binary, the server, what it started, and their keeper.
+    until(|| processes(&folder) == 4);
+    kill_process(Pid::from_child(&cast), Signal::KILL).unwrap();
+    cast.wait().unwrap();
+    until(|| processes(&folder) == 0);
+}
+
+#[test]
+fn progress_is_shown_while_a_call_runs() {
+    let folder = folder();
+    folder.write("small.toml", &folder.read("small.toml").replace("[\"add\", \"complain\"]", "[\"slow\"]"));
+    folder.write(
+        "small.yaml",
+        "responses:\n  - tool_calls: [{id: c1, gate: small_slow, args: {}}]\n  \
+         - tool_calls: [{id: c2, gate: done, args: {answer: over}}]\n",
+    );
+    let output = folder.command(&["cast", "small.toml", "go"]).env("SMALL_KEY", "x").output().unwrap();
+    assert_eq!(stdout(&output), "over\n", "{output:?}");
+    let shown = stderr(&output);
+    assert!(shown.contains("small_slow: 1/5 step 1"), "{shown}");
+    assert!(!shown.contains("2/5"), "once a second is enough: {shown}");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use std::panic::AssertUnwindSafe;
 
-use cantrip_circle::gate::{Belongings, Entered, Executed, Stop, refuse};
+use cantrip_circle::gate::{Belongings, Entered, Executed, Identity, Listener, Stop, refuse};
+use cantrip_loom::Caller;
 use cantrip_reply::limits::REPLY_BYTES_MAX;
 use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
 use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::Runtime;
+use crate::events::Progressed;
 use crate::machine::{Work, WorkKind, Worked};
 use crate::recipe::{AnyVerifier, Verdict};
 
@@ -28,7 +30,7 @@ impl Hands<'_> {
         let mut score = None;
         let Executed { guarded, entered } = match kind {
             WorkKind::Enter(permit) => {
-                let permit = permit.with(self.belongings);
+                let permit = permit.with(self.belongings).heard_by(self.listener(&gate, &identity));
                 permit.execute(guard, self.trace, Some(identity), idempotency_key, stop).await
             }
             WorkKind::Refuse(refusal) => {
@@ -74,7 +76,25 @@ impl Hands<'_> {
         }
     }
 
-    fn call(&self, gate: &str, identity: &cantrip_circle::gate::Identity) -> Call {
+    /// Whoever watches this house hears how far the call has come.
+    fn listener(&self, gate: &str, identity: &Identity) -> Listener {
+        let (runtime, gate) = (self.runtime.clone(), gate.to_owned());
+        let call_id = identity.call_id;
+        let turn_id = match call_id.caller() {
+            Caller::Turn(turn) => turn,
+            Caller::Fold(_) => identity.turn_id,
+        };
+        Listener::new(move |progress| {
+            let progressed = Progressed { turn_id, call_id, gate: gate.clone(), progress };
+            // Watching changes nothing, not even by a bug of the watcher's.
+            let told = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.watcher().progressed(progressed)));
+            if told.is_err() {
+                tracing::error!("a watcher panicked; what it was told is lost");
+            }
+        })
+    }
+
+    fn call(&self, gate: &str, identity: &Identity) -> Call {
         let call = Call::gate(self.trace, gate).run(identity.run_id).turn(identity.turn_id).bytes_max(REPLY_BYTES_MAX);
         match &identity.tool_call_id {
             Some(id) => call.tool_call_id(id),

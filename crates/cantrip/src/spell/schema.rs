@@ -203,6 +203,7 @@ fn server() -> Value {
             "environment": named("Variables of a program; ${NAME} stands for a variable of the environment."),
             "tools": texts("Which of its tools become gates; all of them unless given."),
             "timeout": quantity("How long a call may take without a word of progress."),
+            "start_timeout": quantity("How long it may take until it is ready."),
             "labels": {"type": ["string", "array"], "description": "Which dangers its tools bring in; all three unless given.",
                 "items": {"enum": ["private_data", "untrusted_content", "external_comm"]}},
             "ephemeral": flag("Their results stay out of the context."),

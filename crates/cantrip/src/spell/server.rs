@@ -15,7 +15,8 @@ use super::text::{Issues, Table};
 use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
 
 /// What may be said about a server.
-pub(super) const KEYS: [&str; 7] = ["mcp", "headers", "environment", "tools", "timeout", "labels", "ephemeral"];
+pub(super) const KEYS: [&str; 8] =
+    ["mcp", "headers", "environment", "tools", "timeout", "start_timeout", "labels", "ephemeral"];
 
 /// A server of a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct ServerSpell {
     pub tools: Option<Vec<String>>,
     /// Of one call, without a word of progress.
     pub timeout: Option<Duration>,
+    /// Until it is ready to be used.
+    pub start_timeout: Option<Duration>,
 }
 
 /// Where a server is. What is secret stands in it by its name, as in `Bearer ${DOCS_KEY}`.
@@ -64,7 +67,8 @@ impl ServerSpell {
             ServerAt::Program { command, environment: environment.unwrap_or_default() }
         };
         let tools = table.get("tools").and_then(|_| table.texts("tools", "[\"lookup\"]", issues));
-        Some(Self { at, tools, timeout: duration(table, "timeout", issues) })
+        let (timeout, start_timeout) = (duration(table, "timeout", issues), duration(table, "start_timeout", issues));
+        Some(Self { at, tools, timeout, start_timeout })
     }
 
     pub(super) fn resolved(&self) -> Value {
@@ -90,8 +94,10 @@ impl ServerSpell {
         if let Some(tools) = &self.tools {
             written.insert("tools".to_owned(), json!(tools));
         }
-        if let Some(timeout) = self.timeout {
-            written.insert("timeout".to_owned(), json!(format!("{}ms", timeout.as_millis())));
+        for (key, time) in [("timeout", self.timeout), ("start_timeout", self.start_timeout)] {
+            if let Some(time) = time {
+                written.insert(key.to_owned(), json!(format!("{}ms", time.as_millis())));
+            }
         }
         Value::Object(written)
     }
@@ -151,6 +157,9 @@ impl Spell {
         };
         if let Some(timeout) = server.timeout {
             asked = asked.time_max(timeout);
+        }
+        if let Some(timeout) = server.start_timeout {
+            asked = asked.start_max(timeout);
         }
         asked.connect().map_err(Fault::Refused)
     }

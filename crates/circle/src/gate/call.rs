@@ -7,7 +7,7 @@ use cantrip_loom::{Body, CallId, Change};
 use cantrip_reply::Trace;
 use serde_json::{Map, Value};
 
-use super::{Belongings, Doubt};
+use super::{Belongings, Doubt, Listener};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Who asks.
@@ -36,6 +36,8 @@ pub struct Call {
     pub belongings: Belongings,
     /// Where the gate notes what it did.
     pub effects: Effects,
+    /// Where the gate tells how far it has come.
+    pub listener: Listener,
     /// From which calls inside this one take their numbers.
     pub trace: Trace,
 }

@@ -7,7 +7,7 @@ use cantrip_reply::{Call as Guarding, Filled, Guard, Guarded, Refusal, Reply, Re
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::{AnyGate, Belongings, Call, Doubt, Effects, Entered, Identity, Purity};
+use super::{AnyGate, Belongings, Call, Doubt, Effects, Entered, Identity, Listener, Purity};
 use crate::ward::{MediumLimits, Restriction};
 
 /// Why a call under way is ended from outside; it becomes that call's reply.
@@ -96,6 +96,7 @@ pub(crate) struct Crossing {
     pub(crate) restrict: Arc<Restriction>,
     pub(crate) limits: MediumLimits,
     pub(crate) belongings: Belongings,
+    pub(crate) listener: Listener,
     pub(crate) identity: Option<Identity>,
     pub(crate) idempotency_key: Option<String>,
 }
@@ -113,10 +114,11 @@ impl Crossing {
             None => guarding,
         };
         let tool = move |rb: ReplyBuilder| async move {
-            let Self { gate, arguments, restrict, limits, belongings, identity, idempotency_key } = self;
+            let Self { gate, arguments, restrict, limits, belongings, listener, identity, idempotency_key } = self;
             let trace = rb.trace();
             let (settlement, effects_of) = (promises.settlement.clone(), effects.clone());
-            let call = Call { arguments, identity, idempotency_key, restrict, limits, belongings, effects, trace };
+            let call =
+                Call { arguments, identity, idempotency_key, restrict, limits, belongings, effects, listener, trace };
             let answered = match (stop.halted(), promises.brief) {
                 (Some(halt), _) => Err(halt.refusal()),
                 (None, true) => gate.gate.call(call).await,

@@ -35,7 +35,9 @@ impl Gate for ToolGate {
 
     async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {
         let (link, tool) = (Arc::clone(self.held.link()), self.tool.clone());
-        let answered = at_home(&self.promises.name, async move { link.call(&tool, call.arguments).await }).await?;
+        let (arguments, listener) = (call.arguments, call.listener);
+        let asking = async move { link.call(&tool, arguments, listener).await };
+        let answered = at_home(&self.promises.name, asking).await?;
         let name = &self.promises.name;
         if answered.is_error.unwrap_or(false) {
             return Err(codes::gate_reported(name, result::words(&answered)).into());

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::link::{Link, Offer};
 use super::{Server, Tool};
-use crate::limits::{MCP_CLOSE_MS, MCP_CONNECT_MS, MCP_LINGER_MS};
+use crate::limits::{MCP_CLOSE_MS, MCP_LINGER_MS};
 
 /// A connection that someone uses. When nobody does any more it is closed, a while later: the next circle may want it.
 #[derive(Debug, Clone)]
@@ -110,8 +110,9 @@ pub(super) fn connected(server: &Server) -> Result<Held, Refusal> {
         // Who asked may have given up.
         let _ = answer.send(asked.offer().await);
     });
-    // The connection has its own time to come about; this is for a house that stands still.
-    let offer = answered.recv_timeout(Duration::from_millis(2 * MCP_CONNECT_MS));
+    // The connection has its own time to come about, after that of another who asked before; this is for a house that
+    // stands still.
+    let offer = answered.recv_timeout(server.start_max.saturating_mul(3));
     let offer = offer.unwrap_or_else(|_| Err(server.unreachable("nobody answered")))?;
     Ok(Held { hold: Arc::new(hold), offer })
 }

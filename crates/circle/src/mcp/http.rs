@@ -1,6 +1,7 @@
 //! A server at an address: what is sent to it, and how much of its answers is read.
 //!
-//! The library's own client reads an answer in JSON whole, however long it is. This one counts while it reads.
+//! The library's own client reads an answer in JSON whole, however long it is, and any number of events. This one counts
+//! while it reads: bytes of an answer and of each event, and events.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,10 +18,11 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::stdio::Flood;
+use super::flood::Flood;
 use crate::limits::{FETCH_CONNECT_MS, MCP_MESSAGE_BYTES_MAX};
 
 const SESSION: &str = "Mcp-Session-Id";
+const LAST_EVENT: &str = "Last-Event-Id";
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
@@ -64,9 +66,13 @@ impl Careful {
         let (flood, mut since) = (Arc::clone(&self.flood), Since::default());
         let counted = response.bytes_stream().map(move |chunk| {
             let chunk = chunk.map_err(io::Error::other)?;
-            if since.takes(&chunk) > MCP_MESSAGE_BYTES_MAX {
-                flood.passed(since.event as u64);
+            let longest = since.takes(&chunk, || flood.said());
+            if longest > MCP_MESSAGE_BYTES_MAX {
+                flood.passed(longest as u64);
                 return Err(too_long());
+            }
+            if flood.too_much().is_some() {
+                return Err(io::Error::other("there are too many messages"));
             }
             Ok(chunk)
         });
@@ -135,19 +141,27 @@ struct Since {
     event: usize,
     /// Of the line that has not ended yet.
     line: usize,
+    /// Whether the last byte was a carriage return: a line feed behind it ends no other line.
+    returned: bool,
 }
 
 impl Since {
-    /// The longest that the event under way became within this chunk.
-    fn takes(&mut self, chunk: &[u8]) -> usize {
+    /// The longest that the event under way became within this chunk; each event that ended is told.
+    fn takes(&mut self, chunk: &[u8], ended: impl Fn()) -> usize {
         let mut longest = self.event;
         for byte in chunk {
+            let behind = std::mem::replace(&mut self.returned, *byte == b'\r');
+            if *byte == b'\n' && behind {
+                continue;
+            }
             self.event += 1;
             longest = longest.max(self.event);
             match byte {
-                b'\n' if self.line == 0 => self.event = 0,
-                b'\n' => self.line = 0,
-                b'\r' => {}
+                b'\n' | b'\r' if self.line == 0 => {
+                    self.event = 0;
+                    ended();
+                }
+                b'\n' | b'\r' => self.line = 0,
                 _ => self.line += 1,
             }
         }
@@ -197,15 +211,32 @@ impl StreamableHttpClient for Careful {
         auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let limit = MCP_MESSAGE_BYTES_MAX;
-        let asked = self.client.get_stream_with_max_sse_event_size(
-            uri,
-            session_id,
-            last_event_id,
-            auth_header,
-            custom_headers,
-            limit,
-        );
-        asked.await
+        let session = session_id.is_some();
+        let mut request = self.client.get(&*uri).header(header::ACCEPT, EVENTS);
+        request = request.headers(custom_headers.into_iter().collect());
+        if let Some(token) = auth_header {
+            request = request.bearer_auth(token);
+        }
+        if let Some(id) = session_id {
+            request = request.header(SESSION, &*id);
+        }
+        if let Some(last) = last_event_id {
+            request = request.header(LAST_EVENT, last);
+        }
+        let response = request.send().await?;
+        let status = response.status();
+        let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
+            StatusCode::NOT_FOUND if session => Err(StreamableHttpError::SessionExpired),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())))
+            }
+            _ if !status.is_success() => {
+                Err(StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}").into()))
+            }
+            _ if !kind.starts_with(EVENTS) => Err(StreamableHttpError::UnexpectedContentType(Some(kind.to_owned()))),
+            _ => Ok(self.events(response)),
+        }
     }
 }

@@ -1,32 +1,39 @@
 //! A connection that is made again when it broke.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip_reply::{Refusal, codes};
 use http::{HeaderName, HeaderValue};
+use rmcp::ClientHandler;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification, CancelledNotificationParam,
     ClientCapabilities, ClientConfig, ClientRequest, ErrorCode, Implementation, PaginatedRequestParams,
-    ProtocolVersion, RequestId, ServerResult, Tool as Listed,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId, ServerResult, Tool as Listed,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RoleClient, RunningService,
-    ServiceError,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, Peer, PeerRequestOptions,
+    RoleClient, RunningService, ServiceError,
 };
-use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, StreamableHttpClientTransportConfig};
+use rmcp::transport::{IntoTransport, StreamableHttpClientTransport};
 use serde_json::{Map, Value};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::flood::{Flood, TooMuch};
 use super::http::Careful;
-use super::stdio::{self, Flood, Process, TooMuch};
+use super::stdio::{self, Complaints, Pipes, Process};
 use super::{Server, Tool, Way};
 use crate::Label;
+use crate::gate::{Listener, Progress};
 use crate::limits::{
-    MCP_CONNECT_MS, MCP_DESCRIPTION_BYTES, MCP_LISTED_MAX, MCP_MESSAGE_BYTES_MAX, MCP_MESSAGES_MAX, MCP_PROGRESS_TIMES,
+    MCP_DESCRIPTION_BYTES, MCP_LISTED_MAX, MCP_MESSAGE_BYTES_MAX, MCP_MESSAGES_MAX, MCP_PROGRESS_BYTES,
+    MCP_PROGRESS_TIMES, MCP_RECONNECTS_MAX,
 };
 
 /// A server, and the connection to it while there is one.
@@ -35,6 +42,8 @@ pub(super) struct Link {
     server: Server,
     live: tokio::sync::Mutex<Option<Arc<Live>>>,
 }
+
+type Service = RunningService<RoleClient, Ears>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Offer {
@@ -45,9 +54,11 @@ pub(super) struct Offer {
 /// One connection.
 #[derive(Debug)]
 struct Live {
-    service: RunningService<RoleClient, ClientConfig>,
+    service: Service,
     process: Option<Arc<Process>>,
     flood: Arc<Flood>,
+    /// Whoever ends the connection when it says too much, also while nobody asks it anything.
+    guard: AbortHandle,
     /// Another start may offer something else.
     offer: Arc<Offer>,
 }
@@ -60,6 +71,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        self.guard.abort();
         // The task that reads from it may still be there for a moment; the program need not be.
         if let Some(process) = &self.process {
             process.end();
@@ -88,40 +100,92 @@ impl Link {
             return Ok(Arc::clone(live));
         }
         *live = None;
-        let made = match timeout(Duration::from_millis(MCP_CONNECT_MS), self.made()).await {
-            Ok(made) => made?,
-            Err(_) => return Err(self.server.unreachable(format!("it said nothing for {MCP_CONNECT_MS} ms"))),
-        };
-        let made = Arc::new(made);
+        let made = Arc::new(self.made().await?);
         *live = Some(Arc::clone(&made));
         Ok(made)
     }
 
     async fn made(&self) -> Result<Live, Refusal> {
         let flood = Arc::new(Flood::default());
-        let unable = |error: ClientInitializeError| match (error.auth_challenge(), flood.too_much()) {
-            (Some(_), _) => self.rejected(),
-            (None, Some(much)) => self.flooded(much),
-            (None, None) => self.server.unreachable(innermost(&error)),
-        };
-        let (service, process) = match &self.server.way {
-            Way::Program { .. } => {
-                let cannot =
-                    |error: std::io::Error| self.server.unreachable(format!("it cannot be started: {}", error.kind()));
-                let pipes = stdio::start(&self.server, &flood).map_err(cannot)?;
-                let transport = AsyncRwTransport::<RoleClient, _, _>::new(pipes.stdout, pipes.stdin)
+        let (met, process, complaints) = match &self.server.way {
+            Way::Program { program, .. } => {
+                let started = stdio::start(&self.server, &flood);
+                let Pipes { process, stdin, stdout, complaints } =
+                    started.map_err(|error| self.unstarted(program, &error))?;
+                let transport = AsyncRwTransport::<RoleClient, _, _>::new(stdout, stdin)
                     .with_max_line_length(MCP_MESSAGE_BYTES_MAX + 1);
-                let served = ourselves().serve_with_lifecycle(transport, lifecycle()).await.map_err(unable)?;
-                (served, Some(pipes.process))
+                (self.met_in_time(transport, &flood).await, Some(process), Some(complaints))
             }
             Way::Address { url, headers } => {
                 let transport = self.addressed(url, headers, &flood)?;
-                (ourselves().serve_with_lifecycle(transport, lifecycle()).await.map_err(unable)?, None)
+                (self.met_in_time(transport, &flood).await, None, None)
             }
         };
+        let (service, offer) = match met {
+            Ok(met) => met,
+            Err(unmet) => {
+                if let Some(process) = &process {
+                    process.end();
+                }
+                return Err(self.unmet(unmet, complaints).await);
+            }
+        };
+        let (heard, ends) = (Arc::clone(&flood), service.cancellation_token());
+        let guard = tokio::spawn(async move {
+            heard.over().await;
+            ends.cancel();
+        });
+        Ok(Live { service, process, flood, guard: guard.abort_handle(), offer: Arc::new(offer) })
+    }
+
+    fn unstarted(&self, program: &Path, error: &io::Error) -> Refusal {
+        let hint = format!("install {0}, or say where it is: mcp = [\"/path/to/{0}\", ...]", program.display());
+        let absent = error.kind() == io::ErrorKind::NotFound;
+        let why = if absent { "there is no such program".to_owned() } else { error.kind().to_string() };
+        self.server.unreachable_so(format!("it cannot be started: {why}"), hint)
+    }
+
+    async fn met_in_time<T, E, A>(&self, transport: T, flood: &Flood) -> Result<(Service, Offer), Unmet>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        timeout(self.server.start_max, self.met(transport, flood)).await.unwrap_or(Err(Unmet::Silent))
+    }
+
+    /// It greets, and says what it offers.
+    async fn met<T, E, A>(&self, transport: T, flood: &Flood) -> Result<(Service, Offer), Unmet>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let unable = |error: ClientInitializeError| match (error.auth_challenge(), flood.too_much()) {
+            (Some(_), _) => Unmet::Refused(self.rejected()),
+            (None, Some(much)) => Unmet::Refused(self.flooded(much)),
+            (None, None) => Unmet::Failed(innermost(&error)),
+        };
+        let service = Ears::new().serve_with_lifecycle(transport, lifecycle()).await.map_err(unable)?;
         let revision = service.peer_info().map_or_else(String::new, |info| info.protocol_version.to_string());
-        let tools = self.listed(&service, &flood).await?;
-        Ok(Live { service, process, flood, offer: Arc::new(Offer { tools, revision }) })
+        let tools = self.listed(&service, flood).await.map_err(Unmet::Refused)?;
+        Ok((service, Offer { tools, revision }))
+    }
+
+    async fn unmet(&self, unmet: Unmet, complaints: Option<Complaints>) -> Refusal {
+        let by_hand = self.server.by_hand();
+        let (cause, hint) = match unmet {
+            Unmet::Refused(refusal) => return refusal,
+            Unmet::Failed(cause) => (cause, by_hand),
+            Unmet::Silent => {
+                let cause = format!("it was not ready after {} ms", self.server.start_max.as_millis());
+                (cause, format!("{by_hand}; or let it take longer: start_timeout = \"2m\""))
+            }
+        };
+        let words = match complaints {
+            Some(complaints) => complaints.last_words().await,
+            None => None,
+        };
+        let said = words.map_or_else(String::new, |words| format!("; it said: {words}"));
+        self.server.unreachable_so(format!("{cause}{said}"), hint)
     }
 
     /// Everything it offers, by name.
@@ -162,9 +226,12 @@ impl Link {
             value.set_sensitive(true);
             sent.insert(key, value);
         }
-        let config = StreamableHttpClientTransportConfig::with_uri(url)
+        let mut config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(sent)
             .max_sse_event_size(MCP_MESSAGE_BYTES_MAX);
+        let mut patience = ExponentialBackoff::default();
+        patience.max_times = Some(MCP_RECONNECTS_MAX);
+        config.retry_config = Arc::new(patience);
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 
@@ -185,7 +252,12 @@ impl Link {
     }
 
     /// Calls a tool. Dropping the future tells the server that nobody waits any more.
-    pub(super) async fn call(&self, tool: &Tool, arguments: Map<String, Value>) -> Result<CallToolResult, Refusal> {
+    pub(super) async fn call(
+        &self,
+        tool: &Tool,
+        arguments: Map<String, Value>,
+        listener: Listener,
+    ) -> Result<CallToolResult, Refusal> {
         let live = self.live().await?;
         live.flood.asked();
         if !live.offer.tools.contains(tool) {
@@ -203,7 +275,12 @@ impl Link {
         let sent = peer.send_request_with_option(ClientRequest::CallToolRequest(request), options).await;
         let handle = sent.map_err(failed)?;
         let mut abandoned = Abandoned { request: Some(handle.id.clone()), peer };
-        let answered = handle.await_response().await;
+        let _listening = live.service.service().listening(handle.progress_token.clone(), listener);
+        let answered = tokio::select! { biased;
+            answered = handle.await_response() => answered,
+            // Where many read from one connection, the one who waits is not the one who finds out.
+            _ = live.flood.over() => Err(ServiceError::TransportClosed),
+        };
         abandoned.request = None;
         let answered = answered.map_err(failed)?;
         if let ServerResult::CallToolResult(result) = answered {
@@ -264,8 +341,75 @@ impl Drop for Abandoned {
     }
 }
 
-fn ourselves() -> ClientConfig {
-    ClientConfig::new(ClientCapabilities::default(), Implementation::new("cantrip", env!("CARGO_PKG_VERSION")))
+/// Why nobody came of it.
+enum Unmet {
+    /// It was not ready in time.
+    Silent,
+    Failed(String),
+    Refused(Refusal),
+}
+
+/// What a server says unasked: how far its calls have come. Everything else is let pass.
+#[derive(Debug, Default)]
+struct Ears {
+    calls: Arc<Mutex<HashMap<ProgressToken, Call>>>,
+}
+
+/// Who hears of a call, and how far it had come.
+#[derive(Debug)]
+struct Call {
+    listener: Listener,
+    done: f64,
+}
+
+impl Ears {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<ProgressToken, Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears of this call until what it gives is dropped.
+    fn listening(&self, token: ProgressToken, listener: Listener) -> Listening<'_> {
+        self.calls().insert(token.clone(), Call { listener, done: f64::NEG_INFINITY });
+        Listening { ears: self, token }
+    }
+}
+
+struct Listening<'a> {
+    ears: &'a Ears,
+    token: ProgressToken,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.ears.calls().remove(&self.token);
+    }
+}
+
+impl ClientHandler for Ears {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("cantrip", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        let ProgressNotificationParam { progress_token, progress: done, total, message, .. } = said;
+        let listener = match self.calls().get_mut(&progress_token) {
+            // They are heard in no order; what was overtaken is old.
+            Some(call) if done > call.done => {
+                call.done = done;
+                call.listener.clone()
+            }
+            Some(_) | None => return,
+        };
+        let message = message.map(|mut message| {
+            message.truncate(message.floor_char_boundary(MCP_PROGRESS_BYTES));
+            message
+        });
+        listener.tell(Progress { done, total, message });
+    }
 }
 
 /// The newer revision where the server has it, else the older one.

@@ -11,6 +11,7 @@
 //! because circles are built and used on whatever runtime is there; one that nobody uses any more is closed after a
 //! while, and [`close_all`] closes them at the end of a process.
 
+mod flood;
 mod gate;
 mod hold;
 mod http;
@@ -22,10 +23,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Failure, Filled, Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::limits::{GATE_NAME_BYTES_MAX, MCP_CALL_MS, MCP_TOOLS_MAX};
+use crate::limits::{GATE_NAME_BYTES_MAX, MCP_CALL_MS, MCP_START_MS, MCP_TOOLS_MAX};
 use crate::{AnyGate, Label, Labels};
 
 use hold::Held;
@@ -38,6 +39,7 @@ pub struct Server {
     pub(crate) name: String,
     pub(crate) way: Way,
     pub(crate) time_max: Duration,
+    pub(crate) start_max: Duration,
 }
 
 /// How it is reached.
@@ -79,15 +81,18 @@ impl fmt::Debug for Server {
 impl Server {
     /// A program that is started here and speaks on its standard input and output.
     pub fn program(name: impl Into<String>, program: impl Into<PathBuf>) -> Self {
-        let way =
-            Way::Program { program: program.into(), arguments: Vec::new(), folder: None, environment: Vec::new() };
-        Self { name: name.into(), way, time_max: Duration::from_millis(MCP_CALL_MS) }
+        let program = program.into();
+        Self::reached(name, Way::Program { program, arguments: Vec::new(), folder: None, environment: Vec::new() })
     }
 
     /// A server at this address.
     pub fn address(name: impl Into<String>, url: impl Into<String>) -> Self {
-        let way = Way::Address { url: url.into(), headers: Vec::new() };
-        Self { name: name.into(), way, time_max: Duration::from_millis(MCP_CALL_MS) }
+        Self::reached(name, Way::Address { url: url.into(), headers: Vec::new() })
+    }
+
+    fn reached(name: impl Into<String>, way: Way) -> Self {
+        let (time_max, start_max) = (Duration::from_millis(MCP_CALL_MS), Duration::from_millis(MCP_START_MS));
+        Self { name: name.into(), way, time_max, start_max }
     }
 
     /// Arguments on the program's command line.
@@ -128,6 +133,12 @@ impl Server {
         self
     }
 
+    /// How long it may take to start, to greet and to list its tools: one that is fetched first needs longer.
+    pub fn start_max(mut self, limit: Duration) -> Self {
+        self.start_max = limit;
+        self
+    }
+
     /// Asks it what it offers, or takes the connection that is there. The thread waits: circles are built before anything
     /// runs.
     pub fn connect(&self) -> Result<Connected, Refusal> {
@@ -136,7 +147,28 @@ impl Server {
     }
 
     pub(crate) fn unreachable(&self, cause: impl Into<String>) -> Refusal {
-        codes::unreachable(format!("the MCP server {}", self.name), cause.into()).into()
+        self.not_there(cause).into()
+    }
+
+    /// The same, with what may be done about it.
+    fn unreachable_so(&self, cause: impl Into<String>, hint: String) -> Refusal {
+        self.not_there(cause).data(json!({ "hint": hint })).into()
+    }
+
+    fn not_there(&self, cause: impl Into<String>) -> Filled<Failure> {
+        codes::unreachable(format!("the MCP server {}", self.name), cause.into())
+    }
+
+    /// What shows someone why it does not start.
+    fn by_hand(&self) -> String {
+        match &self.way {
+            Way::Program { program, arguments, .. } => {
+                let words =
+                    std::iter::once(program.display().to_string()).chain(arguments.iter().map(|word| quoted(word)));
+                format!("see what it says when it is run by hand: {}", words.collect::<Vec<_>>().join(" "))
+            }
+            Way::Address { url, .. } => format!("see whether anyone listens: curl -i {}", quoted(url)),
+        }
     }
 }
 
@@ -188,6 +220,16 @@ impl Connected {
             json!({"tool": tool.name, "gate": gate, "description": first, "admits": tool.admits})
         });
         json!({"server": self.held.server().name, "revision": self.revision(), "tools": tools.collect::<Vec<_>>()})
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,+%".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

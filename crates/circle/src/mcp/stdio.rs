@@ -1,26 +1,40 @@
 //! A server as a program: its process, and what it may say.
+//!
+//! A process that is killed cannot clean up after itself. So a server is born into the group of a keeper, a shell that
+//! waits for the end of a pipe which only this process holds: when it comes, however it comes, the keeper kills the group
+//! and with it itself. A signal at the parent's death, which Linux has too, would reach the program alone and not what
+//! the program started (`npx` starts `node`), and would need unsafe code to ask for.
 
 use std::io;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use cantrip_canon::Redactor;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use super::flood::Flood;
 use super::{Server, Way};
-use crate::limits::{COMMAND_ERROR_BYTES, MCP_MESSAGE_BYTES_MAX, MCP_MESSAGES_MAX};
+use crate::limits::{COMMAND_ERROR_BYTES, MCP_COMPLAINT_BYTES, MCP_LAST_WORDS_MS, MCP_MESSAGE_BYTES_MAX};
+
+/// Ends its own group when its input does.
+const KEEPER: &str = "read -r _; kill -KILL 0";
 
 /// A program that is running. Dropping it ends the program and all that it started.
 #[derive(Debug)]
 pub(super) struct Process {
     group: Option<Pid>,
-    /// Nobody waits for it, so its number is nobody else's while this is there.
     _child: Child,
+    /// The first of the group. Nobody waits for it, so its number is nobody else's while this is there.
+    _keeper: Child,
+    /// Its end is what the keeper waits for.
+    _lifeline: ChildStdin,
 }
 
 impl Process {
@@ -42,14 +56,18 @@ pub(super) struct Pipes {
     pub(super) process: Arc<Process>,
     pub(super) stdin: ChildStdin,
     pub(super) stdout: Bounded,
+    pub(super) complaints: Complaints,
 }
 
 pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
     let Way::Program { program, arguments, folder, environment } = &server.way else {
         return Err(io::Error::other("it is no program"));
     };
+    let mut keeper = Command::new("/bin/sh");
+    keeper.args(["-c", KEEPER]).env_clear().process_group(0).kill_on_drop(true);
+    keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().process_group(0).kill_on_drop(true);
+    command.args(arguments).env_clear().kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for name in ["PATH", "HOME"] {
         if let Some(value) = std::env::var_os(name) {
@@ -58,21 +76,48 @@ pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
     }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     if let Some(folder) = folder {
+        keeper.current_dir(folder);
         command.current_dir(folder);
     }
-    let mut child = command.spawn()?;
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let mut keeper = keeper.spawn()?;
+    let number = keeper.id().and_then(|id| i32::try_from(id).ok());
+    let (Some(number), Some(lifeline)) = (number, keeper.stdin.take()) else {
+        return Err(io::Error::other("its keeper is gone"));
+    };
+    let mut child = command.process_group(number).spawn()?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let process = Arc::new(Process { group, _child: child });
+    let process = Process { group: Pid::from_raw(number), _child: child, _keeper: keeper, _lifeline: lifeline };
+    let process = Arc::new(process);
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else { return Err(io::Error::other("it has no pipes")) };
     let secrets: Vec<String> = environment.iter().map(|(_, value)| value.clone()).collect();
-    tokio::spawn(logged(server.name.clone(), stderr, Redactor::with_secrets(secrets)));
+    let complaints = Complaints::heard(server.name.clone(), stderr, Redactor::with_secrets(secrets));
     let stdout = Bounded { inner: stdout, since: 0, flood: Arc::clone(flood), process: Arc::clone(&process) };
-    Ok(Pipes { process, stdin, stdout })
+    Ok(Pipes { process, stdin, stdout, complaints })
 }
 
-/// What a server complains of goes to the log, a line at a time and cut.
-async fn logged(server: String, stderr: ChildStderr, redactor: Redactor) {
+/// What a server complains of: it goes to the log, a line at a time and cut, and the one that says most is kept for
+/// whoever wants to know why it did not start.
+pub(super) struct Complaints {
+    kept: Arc<Mutex<Option<String>>>,
+    listening: JoinHandle<()>,
+}
+
+impl Complaints {
+    fn heard(server: String, stderr: ChildStderr, redactor: Redactor) -> Self {
+        let kept = Arc::default();
+        let listening = tokio::spawn(logged(server, stderr, redactor, Arc::clone(&kept)));
+        Self { kept, listening }
+    }
+
+    /// Its last words. A program that is over has said them all, a moment after its end at the latest.
+    pub(super) async fn last_words(self) -> Option<String> {
+        // One that lives on goes on complaining; what it said so far will do.
+        let _ = timeout(Duration::from_millis(MCP_LAST_WORDS_MS), self.listening).await;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+async fn logged(server: String, stderr: ChildStderr, redactor: Redactor, kept: Arc<Mutex<Option<String>>>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -80,47 +125,22 @@ async fn logged(server: String, stderr: ChildStderr, redactor: Redactor) {
         match (&mut lines).take(COMMAND_ERROR_BYTES as u64).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                let said = String::from_utf8_lossy(&line);
-                tracing::info!(server, "{}", redactor.text(said.trim_end()));
+                let said = redactor.text(String::from_utf8_lossy(&line).trim_end()).into_owned();
+                tracing::info!(server, "{said}");
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if says_more(&said, kept.as_deref()) {
+                    let end = said.floor_char_boundary(MCP_COMPLAINT_BYTES);
+                    *kept = Some(said[..end].to_owned());
+                }
             }
         }
     }
 }
 
-/// Whether a server said too much: one message that was too long, or too many since it was last asked something.
-#[derive(Debug, Default)]
-pub(super) struct Flood {
-    bytes: AtomicU64,
-    messages: AtomicU64,
-}
-
-/// What was too much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TooMuch {
-    Bytes(u64),
-    Messages,
-}
-
-impl Flood {
-    pub(super) fn too_much(&self) -> Option<TooMuch> {
-        match self.bytes.load(Ordering::Acquire) {
-            0 if self.messages.load(Ordering::Acquire) > MCP_MESSAGES_MAX => Some(TooMuch::Messages),
-            0 => None,
-            bytes => Some(TooMuch::Bytes(bytes)),
-        }
-    }
-
-    /// One message became this long.
-    pub(super) fn passed(&self, bytes: u64) {
-        self.bytes.store(bytes, Ordering::Release);
-    }
-
-    /// Someone asks: what is said from now on may be an answer.
-    pub(super) fn asked(&self) {
-        if self.too_much().is_none() {
-            self.messages.store(0, Ordering::Release);
-        }
-    }
+/// The first line that speaks of an error says most: traces follow it, and versions of interpreters. Else it is the last.
+fn says_more(line: &str, kept: Option<&str>) -> bool {
+    let is_error = |line: &str| line.to_ascii_lowercase().contains("error");
+    !line.trim().is_empty() && kept.is_none_or(|kept| !is_error(kept))
 }
 
 /// What the program prints, until it is too much: then it is over, for the program too. Waiting for the rest of a line
@@ -144,7 +164,7 @@ impl Bounded {
             }
             if line.ends_with(b"\n") {
                 self.since = 0;
-                self.flood.messages.fetch_add(1, Ordering::AcqRel);
+                self.flood.said();
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use cantrip_canon::{IdSource, Timestamp, TurnId};
-use cantrip_circle::gate::{Executed, Identity, Stop, builtin, refuse};
+use cantrip_circle::gate::{Executed, Identity, Listener, Stop, builtin, refuse};
 use cantrip_circle::{AnyGate, Asked, Circle, Decision, Effect, Given, Standing};
 use cantrip_loom::CallId;
 use cantrip_reply::{Call, Guard, Reply, Trace, codes};
@@ -54,10 +54,16 @@ pub(crate) fn decide(circle: &Circle, gate: &str, arguments: Value) -> Decision 
 
 /// Calls a gate and gives everything that came of it.
 pub(crate) async fn execute(circle: &Circle, gate: &str, arguments: Value, stop: Stop) -> Executed {
+    heard(circle, gate, arguments, stop, Listener::default()).await
+}
+
+/// The same, with someone who hears how far it has come.
+pub(crate) async fn heard(circle: &Circle, gate: &str, arguments: Value, stop: Stop, listener: Listener) -> Executed {
     let guard = guard();
     let trace = trace(&guard);
     match decide(circle, gate, arguments) {
         Decision::Allowed(Effect::Execute(permit)) => {
+            let permit = permit.heard_by(listener);
             permit.execute(&guard, &trace, Some(identity()), Some("key".to_owned()), stop).await
         }
         Decision::Refused(refusal) => {

@@ -7,6 +7,7 @@ requests that were given up are noted in `cancelled`.
 import base64
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -23,6 +24,16 @@ with open("starts", "a") as starts:
     starts.write("started\n")
 with open("starts") as starts:
     START = len(starts.readlines())
+
+if os.environ.get("FAILS"):
+    print("Error: there is no key for the moon\n    at some place\nNode.js v99", file=sys.stderr, flush=True)
+    sys.exit(1)
+if os.environ.get("SILENT"):
+    print("waiting for the moon", file=sys.stderr, flush=True)
+    time.sleep(600)
+if os.environ.get("STAYS"):
+    # Neither it nor what it started ends with its input.
+    subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
 
 lock = threading.Lock()
 cancelled = threading.Event()
@@ -72,6 +83,11 @@ def tools():
     return listed
 
 
+def progress(token, done):
+    return {"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": done, "total": 5, "message": f"step {done}"}}
+
+
 def said(text):
     return {"content": [{"type": "text", "text": text}]}
 
@@ -103,15 +119,14 @@ def call(name, arguments, token):
     if name == "flood":
         while True:
             with lock:
-                sys.stdout.write('{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}\n' * 100)
+                sys.stdout.write(f"{NOTE}\n" * 100)
                 sys.stdout.flush()
     if name == "big":
         return said("x" * (100 << 20))
     if name == "slow":
         for done in range(1, 6):
             time.sleep(0.4)
-            send({"jsonrpc": "2.0", "method": "notifications/progress",
-                  "params": {"progressToken": token, "progress": done, "total": 5}})
+            send(progress(token, done))
         return said("at last")
     if name == "rename":
         renamed = True
@@ -152,12 +167,15 @@ def answer(message):
     return {"error": {"code": -32601, "message": "Method not found"}}
 
 
+NOTE = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}'
+
+
 def serve(message):
     send({"jsonrpc": "2.0", "id": message["id"], **answer(message)})
 
 
 def over_http():
-    """Answers in JSON at a port that it prints, to whoever knows the key."""
+    """Answers at a port that it prints, to whoever knows the key: in JSON, or as events if HTTP says so."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
@@ -182,8 +200,32 @@ def over_http():
                 self.reply(401)
             elif "id" not in message or "method" not in message:
                 self.reply(202)
+            elif os.environ["HTTP"] == "events":
+                self.events(message)
             else:
                 self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer(message)}).encode())
+
+        def events(self, message):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            params = message.get("params") or {}
+            try:
+                while params.get("name") == "flood":
+                    self.wfile.write(f"data: {NOTE}\n\n".encode() * 100)
+                if params.get("name") == "slow":
+                    token = params["_meta"]["progressToken"]
+                    for done in range(1, 6):
+                        time.sleep(0.4)
+                        self.wfile.write(b"data: " + json.dumps(progress(token, done)).encode() + b"\r\n\r\n")
+                    said_last = said("at last")
+                    answered = {"result": {"resultType": "complete", **said_last}}
+                else:
+                    answered = answer(message)
+                told = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answered})
+                self.wfile.write(f"data: {told}\r\n\r\n".encode())
+            except (BrokenPipeError, ConnectionResetError):
+                pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(listening.server_address[1], flush=True)
@@ -200,3 +242,5 @@ for line in sys.stdin:
         cancelled.set()
     elif "id" in message and "method" in message:
         threading.Thread(target=serve, args=(message,), daemon=True).start()
+if os.environ.get("STAYS"):
+    time.sleep(600)
