@@ -34,6 +34,8 @@ pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
 pub const ACCEPTANCE_CASES: u32 = 56;
 /// The acceptance cases of money and permission: D13 to D27.
 pub const MONEY_CASES: std::ops::RangeInclusive<u32> = 13..=27;
+/// Those of signatures, receipts, pointers and traces.
+pub const CONTRACT_CASES: [u32; 13] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 28, 29, 31];
 
 /// What a part of an acceptance case may wait for.
 pub const AWAITED: &[&str] = &["database", "ledger", "loop", "policy", "server", "python", "shell", "test"];
@@ -243,7 +245,7 @@ fn rule_violations(
 
 /// The acceptance cases that have tests.
 fn acceptance_violations<'a>(acceptance: &'a Acceptance, book: &mut Book<'_>) -> BTreeSet<&'a str> {
-    let money = MONEY_CASES.map(|number| format!("D{number}"));
+    let money = MONEY_CASES.chain(CONTRACT_CASES).map(|number| format!("D{number}"));
     let known: BTreeSet<String> = (1..=ACCEPTANCE_CASES).map(|number| format!("A{number}")).chain(money).collect();
     for name in known.iter().filter(|name| !acceptance.contains_key(*name)) {
         book.fault(name, "nothing is said about it");

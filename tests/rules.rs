@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use cantrip_tests::rulebook::{Acceptance, AcceptanceCase, Evidence, Held, Rulebook, rule_ids, unnamed, violations};
+use cantrip_tests::rulebook::{Acceptance, AcceptanceCase, CONTRACT_CASES, Evidence, Held, Rulebook, rule_ids, unnamed, violations};
 use cantrip_tests::{Source, Violation, files_below, root};
 
 fn rulebook() -> Rulebook {
@@ -117,7 +117,7 @@ impl Small {
             rulebook,
             acceptance: (1..=56)
                 .map(|number| format!("A{number}"))
-                .chain((13..=27).map(|number| format!("D{number}")))
+                .chain((13..=27).chain(CONTRACT_CASES).map(|number| format!("D{number}")))
                 .map(|name| (name, case()))
                 .collect(),
             evidence: Evidence {

@@ -49,6 +49,12 @@ cantrip_canon::limits! {
     CASES_BYTES_MAX: usize = 8 << 20, "bytes";
     /// How long one conformance case may take; one that takes longer has failed.
     CASE_MS_MAX: u64 = 30_000, "ms";
+    /// Receipts that are listed at once.
+    RECEIPTS_LISTED_MAX: usize = 1_000, "receipts";
+    /// Inputs of one batch of predicts.
+    BATCH_LINES_MAX: usize = 100_000, "lines";
+    /// Predicts of a batch that may be under way at once.
+    BATCH_TOGETHER_MAX: usize = 64, "predicts";
     /// A request that the loopback provider of a conformance case reads.
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
 }

@@ -4,6 +4,7 @@
 //! envelope (`--json`) and the exit status all come from that one value.
 
 mod approve;
+mod artifact;
 mod cast;
 mod choice;
 mod codes;
@@ -24,10 +25,14 @@ mod new;
 mod origin;
 mod paid;
 mod person;
+mod predict;
 mod present;
 mod process;
+mod receipt;
 mod run;
 mod schema;
+mod sig;
+mod signatures;
 mod spells;
 mod spend;
 mod store;
@@ -79,6 +84,10 @@ enum Command {
     Limits(limits::Limits),
     Loom(loom::LoomCommand),
     Run(run::RunCommand),
+    Sig(sig::SigCommand),
+    Predict(Box<predict::Predict>),
+    Receipt(receipt::ReceiptCommand),
+    Artifact(artifact::ArtifactCommand),
     Spend(spend::SpendCommand),
     Schema(schema::Schema),
     Conformance(conformance::Conformance),
@@ -138,6 +147,10 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,
+        Command::Sig(sig) => sig.run(&guard, present).await,
+        Command::Predict(predict) => predict.run(&guard, present).await,
+        Command::Receipt(receipt) => receipt.run(&guard, present).await,
+        Command::Artifact(artifact) => artifact.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,
         Command::Schema(schema) => {
             let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;

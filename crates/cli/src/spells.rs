@@ -8,7 +8,7 @@ use cantrip::canon::Money;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price};
+use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, Scripted};
 use cantrip::loom::{AnyLoom, Memory};
 use cantrip::spell::{Spell, Surroundings, default_spell};
 use cantrip_reply::{Refusal, codes};
@@ -152,6 +152,21 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
         }
     }
     Ok(mediums)
+}
+
+/// The crystal of this name, as it is asked outside of any spell.
+pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
+    match name {
+        ModelName::Scripted { file, script } => {
+            let opened = Scripted::open(Path::new(file), script.as_deref());
+            Ok(AnyCrystal::new(opened.map_err(|fault| Refusal::from(fault.filled()))?))
+        }
+        ModelName::Local { .. }
+        | ModelName::Hosted { .. }
+        | ModelName::Replay { .. }
+        | ModelName::Program { .. }
+        | ModelName::Human => endpoint(name, None),
+    }
 }
 
 /// Crystals that are neither scripts nor programs.

@@ -18,6 +18,7 @@ mod models;
 mod providers;
 mod runs;
 mod servers;
+mod signatures;
 mod spend;
 mod stores;
 mod summon;

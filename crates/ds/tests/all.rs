@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
 mod catalog;
+mod predict;
 mod support;
+mod verify;

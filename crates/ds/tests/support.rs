@@ -1,14 +1,112 @@
 //! What the tests of this room share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip::canon::{IdSource, Redactor};
+use cantrip::crystal::{
+    Answer, AnyCrystal, Crystal, Failure, Price, Profile, Request, Response, Script, Scripted, Sink,
+};
+use cantrip::loom::{AnyLoom, Memory};
 use cantrip::reply::{Call, Guard, Refusal, Reply};
-use cantrip::{MachineClock, MachineEntropy};
+use cantrip::{MachineClock, MachineEntropy, Runtime};
+use cantrip_contract::{NoFiles, Signature};
+use cantrip_ds::{Predictor, Traces};
+use cantrip_store::Store;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The reply that a refusal becomes.
 pub(crate) async fn replied(refusal: Refusal) -> Reply {
     let ids = Arc::new(IdSource::new(MachineEntropy));
     let guard = Guard::new(Arc::new(MachineClock::new()), ids, Redactor::default());
     guard.call(Call::surface("test"), |rb| async { rb.refuse(refusal) }).await.reply
+}
+
+pub(crate) const SHOUT: &str = r#"
+namespace = "@me/text"
+name = "Shout"
+version = 1
+program_template = "direct.v1"
+instructions = "Say it louder."
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "{{ inputs.text | fence('text') }}"
+[input_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+[output_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+"#;
+
+pub(crate) fn shout() -> Signature {
+    Signature::read(SHOUT, &NoFiles).unwrap()
+}
+
+/// Every store that keeps contracts: in memory, in a file, and on a server where there is one.
+pub(crate) fn stores() -> Vec<(AnyLoom, Option<TempDir>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Store::sqlite(folder.path().join("loom.db")).unwrap();
+    let mut all = vec![(AnyLoom::new(Memory::new()), None), (AnyLoom::new(file), Some(folder))];
+    if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
+        && !url.is_empty()
+    {
+        // A name that no other test has, in this process or another.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+        let schema = format!("d{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        all.push((AnyLoom::new(Store::postgres_in(&url, &schema).unwrap()), None));
+    }
+    all
+}
+
+/// A script under a profile and a price of the test's.
+#[derive(Clone)]
+pub(crate) struct Posing {
+    pub script: Scripted,
+    pub profile: Profile,
+    pub price: Price,
+}
+
+impl Crystal for Posing {
+    fn name(&self) -> &str {
+        self.script.name()
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        self.script.ask(request, heard).await
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn price(&self) -> Price {
+        self.price
+    }
+}
+
+pub(crate) fn scripted(responses: impl IntoIterator<Item = Response>) -> Scripted {
+    Scripted::new("scripted/shout", Script::new(responses))
+}
+
+/// A crystal that says these.
+pub(crate) fn says(script: &Scripted) -> Posing {
+    Posing { script: script.clone(), profile: Profile::of("scripted/shout"), price: Price::Free }
+}
+
+pub(crate) fn done(answer: Value) -> Response {
+    Response::call("c1", "done", json!({ "answer": answer }))
+}
+
+/// Predicts in this loom with this crystal.
+pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: Traces) -> Predictor {
+    let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
+    let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+    let crystal = AnyCrystal::new(crystal);
+    Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), traces, clock, ids)
 }

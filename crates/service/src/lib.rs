@@ -7,6 +7,7 @@
 
 mod act;
 mod changes;
+mod ds;
 pub mod limits;
 mod read;
 mod runs;
@@ -22,6 +23,7 @@ use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 pub use act::{Ask, Branch, Rewarding};
 pub use cantrip::CastReply;
 pub use changes::{FileDiff, Roots, Touched};
+pub use ds::{Giving, served};
 pub use spend::Because;
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.

@@ -1,0 +1,391 @@
+//! `cantrip predict`: an input goes in, an output that fits comes out, and a receipt says what happened.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cantrip::canon::Money;
+use cantrip::crystal::{AnyCrystal, ModelName};
+use cantrip_ds::contract::{Params, Signature, SignatureId};
+use cantrip_ds::{PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
+use cantrip_reply::{Call, Envelope, Guard, Refusal, codes};
+use cantrip_service::Service;
+use futures_util::StreamExt;
+use serde_json::{Map, Value, json};
+
+use crate::artifact;
+use crate::choice;
+use crate::given;
+use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
+use crate::present::{DIM, Present, answer, answer_of_entity, say};
+use crate::signatures;
+use crate::spells;
+use crate::store::{self, Store};
+use crate::watch::{Shows, Viewer};
+
+/// Ask a signature's model about an input.
+///
+/// The output alone goes to standard output, as JSON; the id of its receipt to standard error. An output that does not fit
+/// its schema never comes out.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A signature is named by its file, its id, or the end of its id: Classify, text/Classify.v1.\n\n\
+                        Examples:\n  \
+                        cantrip predict Classify --field text='It never came.' --field labels=praise,complaint\n  \
+                        cantrip predict Classify --input case.json\n  cat case.json | cantrip predict Classify\n  \
+                        cantrip predict Classify --batch cases.jsonl > answers.jsonl"
+)]
+pub(crate) struct Predict {
+    /// The signature: its file, its id, or the end of its id.
+    signature: String,
+
+    /// A file with the input as a JSON object; - reads standard input, and so does nothing at all where something is piped in.
+    #[arg(long, value_name = "FILE", conflicts_with = "batch")]
+    input: Option<PathBuf>,
+
+    /// One field of the input: text as it is, a list as JSON or between commas, anything else as JSON.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "batch")]
+    field: Vec<String>,
+
+    /// A file with one input a line; one line with output or error and receipt comes out for each, in order.
+    #[arg(long, value_name = "FILE.jsonl")]
+    batch: Option<PathBuf>,
+
+    /// So many of a batch at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = cantrip_ds::limits::BATCH_TOGETHER, requires = "batch")]
+    together: usize,
+
+    /// This artifact, not what is served.
+    #[arg(long, value_name = "ARTIFACT")]
+    artifact: Option<String>,
+
+    /// Another crystal than the artifact names.
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
+    crystal: Option<String>,
+
+    /// How often an output that does not fit may be mended, from 0 to 3.
+    #[arg(long, value_name = "NUMBER")]
+    repairs: Option<u8>,
+
+    /// It costs no more than this, as in '0.05 USD'.
+    #[arg(long, value_name = "MONEY")]
+    budget: Option<Money>,
+
+    /// It takes no longer than this.
+    #[arg(long, value_name = "SECONDS", default_value_t = cantrip_ds::limits::PREDICT_SECONDS)]
+    timeout: u64,
+
+    /// The same key with the same request is answered once, however often it is asked.
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    key: Option<String>,
+
+    /// What the caller is counted by where a canary is on trial.
+    #[arg(long, value_name = "KEY")]
+    canary_key: Option<String>,
+
+    /// How much its trace tells: off, summary, or full with what was said.
+    #[arg(long, value_enum, default_value_t = Told::Summary)]
+    trace: Told,
+
+    /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+
+    /// Say nothing on standard error when it succeeds.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Told {
+    Off,
+    Summary,
+    Full,
+}
+
+impl From<Told> for TraceMode {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Off => Self::Off,
+            Told::Summary => Self::Summary,
+            Told::Full => Self::Full,
+        }
+    }
+}
+
+/// What was found before anything is asked.
+struct Prepared {
+    predictor: Predictor,
+    signature: Signature,
+    how: Predicting,
+}
+
+impl Predict {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard, present).await {
+            Ok(status) => status,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("predict"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let prepared = self.prepare(&service, &store).await?;
+        match &self.batch {
+            Some(file) => self.several(guard, present, prepared, file).await,
+            None => {
+                let input = self.input(&prepared.signature)?;
+                let Prepared { predictor, signature, how } = prepared;
+                let reply = predictor.predict(signature.id(), &input, how).await;
+                Ok(self.shown(present, reply))
+            }
+        }
+    }
+
+    async fn prepare(&self, service: &Service, store: &Store) -> Result<Prepared, Refusal> {
+        let catalog = service.catalog();
+        let id: SignatureId = signatures::named(&catalog, &self.signature).await?;
+        let signature = catalog.signature(&id).await?;
+        let artifact = match &self.artifact {
+            Some(asked) => Some(artifact::named(&store.loom, asked).await?),
+            None => None,
+        };
+        let how = Predicting {
+            artifact,
+            canary_key: self.canary_key.clone(),
+            model: self.crystal.clone(),
+            params: Params::default(),
+            max_cost: self.budget,
+            timeout: Duration::from_secs(self.timeout),
+            repair_attempts: self.repairs,
+            idempotency_key: self.key.clone(),
+            trace: self.trace.into(),
+            ..Predicting::default()
+        };
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let named = self.crystal.is_some() || signature.base().params().model.is_some();
+        let unless = if named { None } else { Some(choice::crystal(&here).await) };
+        let traces = match &store.beside {
+            Some(folder) => Traces::in_folder(folder.join("traces")),
+            None => Traces::inline(),
+        };
+        let predictor = service.predictor(crystals(unless), traces);
+        Ok(Prepared { predictor, signature, how })
+    }
+
+    /// What goes in.
+    fn input(&self, signature: &Signature) -> Result<Value, Refusal> {
+        let schema = signature.input().written();
+        let text = match &self.input {
+            Some(path) if path.to_str() == Some("-") => Some(given::standard_input()?),
+            Some(path) => {
+                let given = given::context_file(path)?;
+                let Some(given) = given else { return Err(empty(&path.display().to_string())) };
+                return self.with_fields(given, schema);
+            }
+            None if self.field.is_empty() && given::is_piped() => Some(given::standard_input()?),
+            None => None,
+        };
+        let given = match text {
+            None => Value::Object(Map::new()),
+            Some(text) => match cantrip_canon::json::read(&text) {
+                Ok(value) => value,
+                // Text goes where the input has but one place for it.
+                Err(fault) => match only_text(schema) {
+                    Some(name) => json!({ name: text.trim_end_matches('\n') }),
+                    None => {
+                        return Err(codes::unparsable("input", "standard input", fault.to_string()).into());
+                    }
+                },
+            },
+        };
+        self.with_fields(given, schema)
+    }
+
+    fn with_fields(&self, mut given: Value, schema: &Value) -> Result<Value, Refusal> {
+        for field in &self.field {
+            let Some((name, value)) = field.split_once('=') else {
+                let rule = "it is NAME=VALUE, as in text='It never came.'";
+                return Err(codes::config_invalid("--field", field.as_str(), rule).into());
+            };
+            if let Some(object) = given.as_object_mut() {
+                object.insert(name.to_owned(), typed(value, &schema["properties"][name]));
+            }
+        }
+        Ok(given)
+    }
+
+    fn shown(&self, present: Present, reply: PredictReply) -> ExitCode {
+        let PredictReply { guarded, predicted } = reply;
+        let status = present.shown(guarded, || {
+            answer_of_entity(&format!("{}\n", predicted.output.clone().unwrap_or_default()));
+        });
+        if !present.json && !(self.quiet && status == 0) {
+            tell(&predicted);
+        }
+        ExitCode::from(status)
+    }
+
+    /// Every line of a file, so many at once, their answers in the order of the lines.
+    async fn several(
+        &self,
+        guard: &Guard,
+        present: Present,
+        prepared: Prepared,
+        file: &std::path::Path,
+    ) -> Result<ExitCode, Refusal> {
+        let Prepared { predictor, signature, how } = prepared;
+        let shown = file.display().to_string();
+        let text = if shown == "-" {
+            given::standard_input()?
+        } else {
+            std::fs::read_to_string(file).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Refusal::from(codes::file_missing(shown.as_str())),
+                _ => codes::io_failed("read", shown.as_str(), error.to_string()).into(),
+            })?
+        };
+        let mut inputs = Vec::new();
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            let read = cantrip_canon::json::read(line);
+            inputs.push(read.map_err(|fault| {
+                Refusal::from(codes::unparsable(shown.as_str(), format!("line {number}"), fault.to_string()))
+            })?);
+        }
+        if inputs.is_empty() {
+            return Err(empty(&shown));
+        }
+        if inputs.len() > BATCH_LINES_MAX {
+            return Err(codes::limit("the lines of a batch", inputs.len(), BATCH_LINES_MAX).into());
+        }
+        let (together, count) = (self.together.clamp(1, BATCH_TOGETHER_MAX), inputs.len());
+        let (id, how) = (signature.id(), &how);
+        let asked = inputs.iter().map(|input| predictor.predict(id, input, how.clone()));
+        let mut answers = futures_util::stream::iter(asked).buffered(together);
+        let (mut done, mut failed, mut worst) = (0, 0, 0);
+        let progress = (!self.quiet && !present.json).then(|| Progress::new(count));
+        while let Some(PredictReply { guarded, predicted }) = answers.next().await {
+            let envelope = Envelope::of(guarded.reply, &guarded.meta);
+            let status = envelope.exit_status();
+            worst = worst.max(status);
+            failed += usize::from(status != 0);
+            done += 1;
+            let line = json!({
+                "line": done, "output": predicted.output, "receipt_id": predicted.receipt, "run_id": predicted.run,
+                "error": (status != 0).then(|| json!({"code": envelope.code(), "message": envelope.message()})),
+            });
+            if !present.json {
+                answer(&format!("{line}\n"));
+            }
+            if let Some(progress) = &progress {
+                progress.at(done, failed);
+            }
+        }
+        if let Some(progress) = progress {
+            progress.end(done, failed);
+        }
+        if present.json {
+            let data = json!({"answered": done - failed, "failed": failed});
+            let filled = codes::predicted(id.to_string()).data(data);
+            let guarded = guard.call(Call::surface("predict"), |rb| async { rb.success(filled) }).await;
+            present.reply(guarded, String::new);
+        }
+        Ok(ExitCode::from(worst))
+    }
+}
+
+/// How far a batch has come, on one line of standard error.
+struct Progress {
+    count: usize,
+    drawn: bool,
+}
+
+impl Progress {
+    fn new(count: usize) -> Self {
+        use std::io::IsTerminal as _;
+        Self { count, drawn: std::io::stderr().is_terminal() }
+    }
+
+    fn at(&self, done: usize, failed: usize) {
+        use std::io::Write as _;
+        if self.drawn {
+            let _ = write!(std::io::stderr(), "\r{done} of {}, {failed} failed", self.count);
+        }
+    }
+
+    fn end(&self, done: usize, failed: usize) {
+        let begin = if self.drawn { "\r" } else { "" };
+        say(&format!("{begin}{DIM}{done} of {} asked, {failed} failed{DIM:#}", self.count));
+    }
+}
+
+/// The receipt, for whoever wants to know more.
+fn tell(predicted: &Predicted) {
+    if let Some(receipt) = &predicted.receipt {
+        let again = if predicted.replayed { " (answered before)" } else { "" };
+        say(&format!("{DIM}receipt {receipt}{again} · cantrip receipt show {receipt}{DIM:#}"));
+    }
+}
+
+fn empty(file: &str) -> Refusal {
+    codes::target_unusable(file, "there is nothing in it").into()
+}
+
+/// A value as a person writes it for a field of this schema.
+fn typed(text: &str, schema: &Value) -> Value {
+    let json = || cantrip_canon::json::read(text).ok();
+    match schema["type"].as_str() {
+        Some("string") => Value::from(text),
+        Some("array") => json().filter(Value::is_array).unwrap_or_else(|| {
+            let parts = text.split(',').map(|part| typed(part.trim(), &schema["items"]));
+            Value::Array(parts.collect())
+        }),
+        Some(_) | None => json().unwrap_or_else(|| Value::from(text)),
+    }
+}
+
+/// The one required field, if it is a text.
+fn only_text(schema: &Value) -> Option<&str> {
+    match schema["required"].as_array()?.as_slice() {
+        [Value::String(name)] if schema["properties"][name.as_str()]["type"] == "string" => Some(name),
+        _ => None,
+    }
+}
+
+/// Opens crystals, each once: a script goes on where it was. `unless` is the one that is used where nobody names any, or
+/// why there is none.
+fn crystals(
+    unless: Option<Result<ModelName, Refusal>>,
+) -> impl Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync + 'static {
+    let opened: Arc<Mutex<HashMap<String, AnyCrystal>>> = Arc::default();
+    let unless = Mutex::new(unless);
+    move |named| {
+        let name = match named {
+            Some(named) => spells::crystal_named(named)?,
+            None => {
+                let mut unless = unless.lock().unwrap_or_else(PoisonError::into_inner);
+                match unless.take() {
+                    Some(Ok(name)) => {
+                        *unless = Some(Ok(name.clone()));
+                        name
+                    }
+                    Some(Err(refusal)) => return Err(refusal),
+                    None => return Err(codes::config_invalid("predict", "crystal", "nobody names one").into()),
+                }
+            }
+        };
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(crystal) = opened.get(&name.to_string()) {
+            return Ok(crystal.clone());
+        }
+        let crystal = spells::crystal(&name)?;
+        opened.insert(name.to_string(), crystal.clone());
+        Ok(crystal)
+    }
+}

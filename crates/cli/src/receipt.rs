@@ -1,0 +1,280 @@
+//! `cantrip receipt`: what each predict and each cast did, and whether that still holds.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
+use cantrip::store_refusal;
+use cantrip_ds::contract::ReceiptId;
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::{Value, json};
+
+use crate::artifact;
+use crate::limits::RECEIPTS_LISTED_MAX;
+use crate::loom::find;
+use crate::present::{BOLD, DIM, Present, harmless};
+use crate::signatures;
+use crate::store;
+use crate::watch::{Shows, Viewer};
+
+/// Look at receipts, and check them against everything they name.
+///
+/// Every predict and every cast leaves one: which artifact ran, what policy said, what it cost, and hashes over what went in
+/// and came out. Those of a run form a chain.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "An id may be shortened while it stays unique; without one the last receipt is meant.\n\n\
+                        Examples:\n  cantrip receipt ls\n  cantrip receipt show\n  cantrip receipt verify --all\n  \
+                        cantrip receipt verify --run @last")]
+pub(crate) struct ReceiptCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where receipts are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// List receipts, the last one first.
+    Ls(Narrowed),
+
+    /// Tell all that one says.
+    Show {
+        /// The receipt: its id or the beginning of it; without one, the last.
+        receipt: Option<String>,
+    },
+
+    /// Compare receipts with their own bytes, with their chain, and with the input, output, artifact, trace, decisions and
+    /// money that they name. The first thing that was changed is named.
+    Verify {
+        /// The receipt: its id or the beginning of it; without one, the last.
+        receipt: Option<String>,
+
+        /// Those of this run.
+        #[arg(long, value_name = "RUN", conflicts_with = "receipt")]
+        run: Option<String>,
+
+        /// All of them.
+        #[arg(long, conflicts_with_all = ["receipt", "run"])]
+        all: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Narrowed {
+    /// Only those of this run.
+    #[arg(long, value_name = "RUN")]
+    run: Option<String>,
+
+    /// Only those of this signature.
+    #[arg(long, value_name = "SIGNATURE")]
+    signature: Option<String>,
+
+    /// Only those of this artifact.
+    #[arg(long, value_name = "ARTIFACT")]
+    artifact: Option<String>,
+
+    /// At most so many.
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    most: usize,
+}
+
+impl ReceiptCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("receipt"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open_to_read(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let loom = &store.loom;
+        Ok(match &self.what {
+            What::Ls(narrowed) => {
+                let wanted = narrowed.wanted(loom, &service).await?;
+                let page = Page { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
+                let guarded = service.receipts(wanted, page).await;
+                let drawn = guarded.reply.value().map(list).unwrap_or_default();
+                (guarded, drawn)
+            }
+            What::Show { receipt } => {
+                let id = named(loom, receipt.as_deref()).await?;
+                let guarded = service.receipt(&id).await;
+                let drawn = guarded.reply.value().map(show).unwrap_or_default();
+                (guarded, drawn)
+            }
+            What::Verify { receipt, run, all } => {
+                let run = match (all, run, receipt) {
+                    (true, _, _) => None,
+                    (false, Some(run), _) => Some(find::run(loom, Some(run)).await?),
+                    // A receipt is verified with the chain that it stands in.
+                    (false, None, asked) => {
+                        let id = named(loom, asked.as_deref()).await?;
+                        let row = loom.receipt(id).await.map_err(|error| store_refusal(&error))?;
+                        match row.receipt() {
+                            Ok(receipt) => Some(receipt.run_id),
+                            Err(fault) => {
+                                let id = row.receipt_id.to_string();
+                                return Err(codes::record_altered("receipt", id, fault.field).into());
+                            }
+                        }
+                    }
+                };
+                let wanted = ReceiptsWanted { run, ..ReceiptsWanted::default() };
+                let guarded = service.verify_receipts(wanted).await;
+                let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
+                let (receipts, runs) = (count("receipts"), count("runs"));
+                let drawn = format!("{receipts} receipts of {runs} runs: all as they were written\n");
+                (guarded, drawn)
+            }
+        })
+    }
+}
+
+impl Narrowed {
+    async fn wanted(&self, loom: &AnyLoom, service: &Service) -> Result<ReceiptsWanted, Refusal> {
+        let run = match &self.run {
+            Some(asked) => Some(find::run(loom, Some(asked)).await?),
+            None => None,
+        };
+        let signature = match &self.signature {
+            Some(asked) => match asked.parse() {
+                Ok(id) => Some(id),
+                Err(_) => Some(signatures::named(&service.catalog(), asked).await?),
+            },
+            None => None,
+        };
+        let artifact = match &self.artifact {
+            Some(asked) => Some(artifact::named(loom, asked).await?),
+            None => None,
+        };
+        Ok(ReceiptsWanted { run, signature, artifact, latest_first: true })
+    }
+}
+
+/// The receipt whose id is this or begins so; without one, the last.
+async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
+    let latest = ReceiptsWanted { latest_first: true, ..ReceiptsWanted::default() };
+    let Some(asked) = asked.filter(|asked| *asked != "@last") else {
+        let last = loom.receipts(latest, Page { after: None, most: 1 }).await.map_err(|error| store_refusal(&error))?;
+        let none = || {
+            let hint = "a predict or a cast leaves one: cantrip predict Classify --field text=... --field labels=...";
+            Refusal::from(codes::not_found("receipt", "@last").data(json!({ "hint": hint })))
+        };
+        return last.items.into_iter().next().map(|row| row.receipt_id).ok_or_else(none);
+    };
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    loop {
+        let listed = loom.receipts(latest.clone(), page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.into_iter().map(|row| row.receipt_id);
+        found.extend(ids.filter(|id| id.to_string().starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    match (found.pop(), found.len()) {
+        (Some(id), 0) => Ok(id),
+        (None, _) => Err(codes::not_found("receipt", asked)
+            .data(json!({"hint": "cantrip receipt ls shows what there is"}))
+            .into()),
+        (Some(_), others) => Err(codes::not_found("receipt", asked).data(json!({ "matches": others + 1 })).into()),
+    }
+}
+
+fn told(value: &Value, key: &str) -> String {
+    match value.get(key) {
+        Some(Value::String(text)) => harmless(text),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// What it cost, in words.
+fn cost(receipt: &Value) -> String {
+    let budget = &receipt["budget"];
+    let micros = budget["captured"].as_i64().unwrap_or(0);
+    match (told(budget, "currency").parse(), micros) {
+        (_, 0) => "nothing".to_owned(),
+        (Ok(currency), micros) => {
+            cantrip::canon::Money::new(micros, currency).map_or_else(|_| micros.to_string(), |money| money.to_string())
+        }
+        (Err(_), micros) => micros.to_string(),
+    }
+}
+
+fn list(value: &Value) -> String {
+    let mut text = String::new();
+    for receipt in value.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let of = match told(receipt, "signature_id") {
+            id if id.is_empty() => "cast".to_owned(),
+            id => id,
+        };
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  {:<9}  {of}  {} ms, {}  {DIM}{}{DIM:#}",
+            told(receipt, "receipt_id"),
+            if receipt["altered"] == json!(true) { "ALTERED".to_owned() } else { told(receipt, "status") },
+            told(&receipt["timing"], "latency_ms"),
+            cost(receipt),
+            told(&receipt["timing"], "completed_at"),
+        );
+    }
+    if !value.get("next").is_none_or(Value::is_null) {
+        let _ = writeln!(text, "{DIM}there are more: --most says how many{DIM:#}");
+    }
+    text
+}
+
+fn show(receipt: &Value) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(receipt, "receipt_id"), told(receipt, "status"));
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "  {name:<10} {value}");
+        }
+    };
+    line("of", told(receipt, "receipt_kind"));
+    line("error", told(receipt, "error_code"));
+    line("signature", told(receipt, "signature_id"));
+    line("artifact", told(receipt, "compiled_id"));
+    line("strategy", told(receipt, "strategy_id"));
+    line("run", format!("{}, receipt {}", told(receipt, "run_id"), told(receipt, "seq")));
+    line("thread", told(receipt, "thread_id"));
+    line("last turn", told(receipt, "last_turn_id"));
+    let model = &receipt["model"];
+    line("model", format!("{} {}", told(model, "name"), told(model, "structured_mode")).trim().to_owned());
+    let policy = &receipt["policy"];
+    line("policy", format!("{} {}", told(policy, "decision"), told(policy, "reason_code")).trim().to_owned());
+    line("paid by", told(policy, "authorization_id"));
+    line("variant", told(policy, "artifact_variant"));
+    line("cost", cost(receipt));
+    let budget = &receipt["budget"];
+    line(
+        "used",
+        format!(
+            "{} in, {} out, {} calls, {} repairs",
+            told(budget, "input_tokens"),
+            told(budget, "output_tokens"),
+            told(budget, "model_calls"),
+            told(budget, "repairs")
+        ),
+    );
+    line("took", format!("{} ms", told(&receipt["timing"], "latency_ms")));
+    line("input", told(receipt, "params_hash"));
+    line("output", told(receipt, "output_hash"));
+    line("trace", told(receipt, "trace_ref"));
+    line("before", told(receipt, "prev_hash"));
+    line("hash", told(receipt, "receipt_hash"));
+    text
+}

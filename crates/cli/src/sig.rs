@@ -1,0 +1,203 @@
+//! `cantrip sig`: what models are asked to do, published once and never changed.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cantrip_ds::contract::SignatureOrigin;
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::Service;
+use serde_json::{Value, json};
+
+use crate::present::{BOLD, DIM, Present, harmless};
+use crate::signatures;
+use crate::store;
+use crate::watch::{Shows, Viewer};
+
+/// Publish signatures and look at them.
+///
+/// A signature says what goes in, what comes out and how it is asked for. Once published its id never changes meaning: what
+/// changes is the next version.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A signature is named by its file, its id, or the end of its id: Classify, text/Classify.v1.\n\n\
+                        Examples:\n  cantrip sig ls\n  cantrip sig show Classify\n  \
+                        cantrip sig check signatures/triage.toml\n  cantrip sig add signatures/triage.toml"
+)]
+pub(crate) struct SigCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where signatures are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// List what is published, and what the project's signatures folder holds.
+    #[command(after_help = "Examples:\n  cantrip sig ls\n  cantrip sig ls --json")]
+    Ls {
+        /// Retired versions too.
+        #[arg(long)]
+        all: bool,
+    },
+
+    /// Tell all about one: what goes in and comes out, its hashes, its artifacts, what is served.
+    #[command(
+        after_help = "Examples:\n  cantrip sig show Classify\n  cantrip sig show @cantrip/text/Classify.v1 --json"
+    )]
+    Show {
+        /// The signature: its file, its id, or the end of its id.
+        signature: String,
+    },
+
+    /// Publish a signature from its file. The same again changes nothing.
+    #[command(after_help = "Examples:\n  cantrip sig add signatures/triage.toml")]
+    Add {
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+
+        /// Who publishes it.
+        #[arg(long, value_name = "NAME", default_value = "local")]
+        by: String,
+    },
+
+    /// Say what is wrong with a signature's file, and publish nothing.
+    #[command(after_help = "Examples:\n  cantrip sig check signatures/triage.toml\n  cantrip sig check")]
+    Check {
+        /// The files; without any, all of the project's signatures folder.
+        files: Vec<PathBuf>,
+    },
+}
+
+impl SigCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("sig"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+        if let What::Check { files } = &self.what {
+            return check(guard, files).await;
+        }
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        // What comes with the program is published when a store is first asked.
+        let store = store::open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        Ok(match &self.what {
+            What::Ls { all } => {
+                let guarded = service.signatures().await;
+                let drawn = list(guarded.reply.value().and_then(|value| value.get("items")), *all);
+                (guarded, drawn)
+            }
+            What::Show { signature } => {
+                let id = signatures::named(&service.catalog(), signature).await?;
+                let guarded = service.signature(&id).await;
+                let drawn = guarded.reply.value().map(show).unwrap_or_default();
+                (guarded, drawn)
+            }
+            What::Add { files, by } => {
+                // All are read before the first is published.
+                let read: Vec<_> = files.iter().map(|file| signatures::read(file)).collect::<Result<_, _>>()?;
+                let mut drawn = String::new();
+                let mut last = None;
+                for signature in &read {
+                    let guarded = service.add_signature(signature, SignatureOrigin::File, by).await;
+                    if !guarded.reply.reply_type().is_success() {
+                        return Ok((guarded, drawn));
+                    }
+                    let new = guarded.reply.data().get("new") == Some(&json!(true));
+                    let _ = writeln!(drawn, "{}{}", signature.id(), if new { "" } else { " was published before" });
+                    last = Some(guarded);
+                }
+                let Some(guarded) = last else { return Err(codes::crash().into()) };
+                (guarded, drawn)
+            }
+            What::Check { .. } => return Err(codes::crash().into()),
+        })
+    }
+}
+
+async fn check(guard: &Guard, files: &[PathBuf]) -> Result<(Guarded, String), Refusal> {
+    let files = if files.is_empty() { signatures::around() } else { files.to_vec() };
+    if files.is_empty() {
+        let hint = "name a file: cantrip sig check FILE";
+        return Err(codes::not_found("signature", "signatures/*.toml").data(json!({ "hint": hint })).into());
+    }
+    let mut drawn = String::new();
+    let mut checked = Vec::new();
+    for file in &files {
+        let signature = signatures::read(file)?;
+        let hashes = signature.hashes();
+        let _ = writeln!(drawn, "{}  {} is sound", harmless(&file.display().to_string()), signature.id());
+        checked.push(json!({
+            "file": file.display().to_string(), "signature_id": signature.id(), "schema_hash": hashes.schema_hash,
+            "prompt_hash": hashes.prompt_hash, "program_hash": hashes.program_hash,
+            "payload_hash": signature.payload_hash(),
+        }));
+    }
+    let filled = codes::verified("signatures", checked.len()).value(json!({ "checked": checked }));
+    let guarded = guard.call(Call::surface("sig"), |rb| async { rb.success(filled) }).await;
+    Ok((guarded, drawn))
+}
+
+fn told<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list(items: Option<&Value>, all: bool) -> String {
+    let items: Vec<&Value> = items.and_then(Value::as_array).into_iter().flatten().collect();
+    let listed = items.iter().filter(|row| all || row["retired_at"].is_null());
+    let rows: Vec<(&str, &str, &str)> =
+        listed.map(|row| (told(row, "signature_id"), told(row, "origin"), told(row, "description"))).collect();
+    let columns = rows.iter().map(|(id, _, _)| id.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (id, origin, description) in &rows {
+        let _ = writeln!(text, "{BOLD}{id:<columns$}{BOLD:#}  {origin:<7}  {DIM}{}{DIM:#}", harmless(description));
+    }
+    for file in signatures::around() {
+        let Ok(signature) = signatures::read(&file) else {
+            let _ = writeln!(text, "{DIM}{} cannot be read: cantrip sig check{DIM:#}", file.display());
+            continue;
+        };
+        let id = signature.id().to_string();
+        if !items.iter().any(|row| told(row, "signature_id") == id) {
+            let _ =
+                writeln!(text, "{BOLD}{id:<columns$}{BOLD:#}  {DIM}in {}, not published yet{DIM:#}", file.display());
+        }
+    }
+    text
+}
+
+fn show(value: &Value) -> String {
+    let row = value.get("signature").cloned().unwrap_or_default();
+    let body = value.get("body").cloned().unwrap_or_default();
+    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told(&row, "signature_id"), harmless(told(&row, "description")));
+    let _ = writeln!(text, "  program      {} {}", told(&body, "program_template"), body["program"]);
+    let _ = writeln!(text, "  instructions {}", harmless(told(&body, "instructions")));
+    let _ = writeln!(text, "  input        {}", body["input_schema"]);
+    let _ = writeln!(text, "  output       {}", body["output_schema"]);
+    for key in ["schema_hash", "prompt_hash", "program_hash", "payload_hash"] {
+        let _ = writeln!(text, "{DIM}  {key:<12} {}{DIM:#}", told(&row, key));
+    }
+    let served = match value.get("pointer") {
+        Some(pointer) if !pointer.is_null() => match pointer["canary_artifact"].as_str() {
+            Some(canary) => {
+                format!("{}, and to {} of 100 {canary}", told(pointer, "primary_artifact"), pointer["canary_percent"])
+            }
+            None => told(pointer, "primary_artifact").to_owned(),
+        },
+        Some(_) | None => format!("{} (as it was written)", told(value, "base")),
+    };
+    let _ = writeln!(text, "  served       {served}");
+    for id in value.get("artifacts").and_then(Value::as_array).into_iter().flatten() {
+        let _ = writeln!(text, "{DIM}  artifact     {}{DIM:#}", id.as_str().unwrap_or_default());
+    }
+    text
+}

@@ -1,0 +1,87 @@
+//! Which signature is meant, and which files of the project hold one?
+
+use std::path::{Path, PathBuf};
+
+use cantrip_ds::Catalog;
+use cantrip_ds::contract::{Files, Signature, SignatureId, SignatureOrigin};
+use cantrip_reply::{Refusal, codes};
+use serde_json::json;
+
+/// Where a project keeps its signatures.
+const FOLDER: &str = "signatures";
+
+/// Opens schemas that lie beside a signature, and nothing above it.
+struct Beside(PathBuf);
+
+impl Files for Beside {
+    fn text(&self, name: &str) -> Result<String, String> {
+        let inside = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        if !inside {
+            return Err("a schema's file lies beside the signature or below".to_owned());
+        }
+        std::fs::read_to_string(self.0.join(name)).map_err(|error| error.to_string())
+    }
+}
+
+/// The signature in a file.
+pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Refusal::from(codes::file_missing(shown.as_str())),
+        std::io::ErrorKind::InvalidData => codes::target_unusable(shown.as_str(), "it is not text").into(),
+        _ => codes::io_failed("read", shown.as_str(), error.to_string()).into(),
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+    Signature::read(&text, &Beside(folder)).map_err(|fault| fault.refusal(&shown))
+}
+
+/// Every file of the project's folder that may hold a signature, in order.
+pub(crate) fn around() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    found.sort();
+    found
+}
+
+/// The signature that a person names: a file, an id, or the end of an id that only one has (`Classify`,
+/// `text/Classify.v1`). What the project's files hold is published when it is named.
+pub(crate) async fn named(catalog: &Catalog, asked: &str) -> Result<SignatureId, Refusal> {
+    let path = Path::new(asked);
+    if path.is_file() {
+        let signature = read(path)?;
+        return Ok(catalog.add(&signature, SignatureOrigin::File, "local").await?.signature_id);
+    }
+    let mut known: Vec<(SignatureId, Option<Signature>)> = Vec::new();
+    for file in around() {
+        let signature = read(&file)?;
+        known.push((signature.id().clone(), Some(signature)));
+    }
+    for row in catalog.all().await? {
+        if row.retired_at.is_none() && !known.iter().any(|(id, _)| *id == row.signature_id) {
+            known.push((row.signature_id, None));
+        }
+    }
+    let fits = |id: &SignatureId| {
+        let id = id.to_string();
+        let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
+        let ends = |whole: &str| whole == asked || whole.ends_with(&format!("/{asked}"));
+        ends(&id) || ends(unversioned)
+    };
+    let mut found: Vec<(SignatureId, Option<Signature>)> = known.into_iter().filter(|(id, _)| fits(id)).collect();
+    // Of several versions the newest is meant.
+    found.sort_by_key(|(id, _)| id.version());
+    let one_name =
+        found.iter().all(|(id, _)| (id.namespace(), id.name()) == (found[0].0.namespace(), found[0].0.name()));
+    match found.pop().filter(|_| one_name) {
+        Some((id, Some(signature))) => {
+            catalog.add(&signature, SignatureOrigin::File, "local").await?;
+            Ok(id)
+        }
+        Some((id, None)) => Ok(id),
+        None => {
+            let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+            let data = json!({"reason": "signature_not_found", "hint": hint});
+            Err(codes::contract_unknown("signature", asked).data(data).into())
+        }
+    }
+}

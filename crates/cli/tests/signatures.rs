@@ -1,0 +1,201 @@
+//! Signatures, predicts, receipts and artifacts from the command line.
+
+use crate::support;
+
+use cantrip_reply::codes;
+use serde_json::{Value, json};
+use support::{Folder, id, stderr, stdout};
+
+const SHOUT: &str = r#"namespace = "@me/text"
+name = "Shout"
+version = 1
+description = "Say it louder."
+program_template = "direct.v1"
+instructions = "Say it louder."
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "{{ inputs.text | fence('text') }}"
+[input_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+properties.times = { type = "integer" }
+[output_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+"#;
+
+/// A folder with a signature of its own and a model that knows what to say.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path().join("signatures")).unwrap();
+    folder.write("signatures/shout.toml", SHOUT);
+    let says = |text: &str| format!("  - tool_calls: [{{id: c1, gate: done, args: {{answer: {{{text}}}}}}}]\n");
+    let answers = format!("responses:\n{}{}{}", says("words: HEY"), says("text: HEY"), says("text: HO"));
+    folder.write("model.yaml", &answers);
+    folder.write("bad.yaml", &format!("responses:\n{}", says("words: HEY").repeat(3)));
+    folder
+}
+
+const MODEL: [&str; 2] = ["--crystal", "scripted/model.yaml"];
+
+/// Every store that the binary opens and that keeps receipts.
+fn stores() -> Vec<String> {
+    [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
+}
+
+#[test]
+fn a_newcomer_lists_shows_checks_and_publishes_signatures() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        let listed = folder.run(&[&["sig", "ls"], &at[..]].concat());
+        let text = stdout(&listed);
+        assert!(text.contains("@cantrip/text/Classify.v1") && text.contains("builtin"), "{text}");
+        assert!(text.contains("@me/text/Shout.v1") && text.contains("not published yet"), "{text}");
+        assert!(stdout(&folder.run(&["sig", "check"])).contains("@me/text/Shout.v1 is sound"));
+        let added =
+            folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::CREATED.any());
+        assert_eq!(
+            (&added["data"]["new"], &added["data"]["signature_id"]),
+            (&json!(true), &json!("@me/text/Shout.v1"))
+        );
+        let again =
+            folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::CREATED.any());
+        assert_eq!(again["data"]["new"], json!(false));
+        folder.write("signatures/shout.toml", &SHOUT.replace("Say it louder.\"\nprompt", "Say it softer.\"\nprompt"));
+        let refused =
+            folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::IMMUTABLE.any());
+        assert_eq!(refused["data"]["reason"], "signature_conflict");
+        assert!(refused["data"]["hint"].as_str().unwrap().contains("@me/text/Shout.v2"), "{refused}");
+        let shown = folder.envelope(&[&["sig", "show", "Classify"], &at[..]].concat(), codes::READ.any());
+        assert_eq!(shown["data"]["value"]["signature"]["signature_id"], "@cantrip/text/Classify.v1");
+        let unknown = folder.envelope(&[&["sig", "show", "Nothing"], &at[..]].concat(), codes::CONTRACT_UNKNOWN.any());
+        assert!(unknown["data"]["hint"].as_str().unwrap().contains("sig ls"));
+        folder.write("signatures/shout.toml", "namespace = \"@me\"\n");
+        let broken = folder.envelope(&["sig", "check"], codes::CONFIG_INVALID.any());
+        assert!(broken["data"]["issues"].as_array().unwrap().len() > 3, "{broken}");
+    }
+}
+
+#[test]
+fn a_predict_answers_on_standard_output_and_its_receipt_holds() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        let asked = folder.run(&[&["predict", "Shout", "--field", "text=hey"], &MODEL[..], &at[..]].concat());
+        assert!(asked.status.success(), "{asked:?}");
+        assert_eq!(stdout(&asked), "{\"text\":\"HEY\"}\n");
+        let receipt = stderr(&asked).split_whitespace().nth(1).unwrap().to_owned();
+        assert!(receipt.starts_with("rcpt_"), "{asked:?}");
+        let shown = folder.envelope(&[&["receipt", "show"], &at[..]].concat(), codes::READ.any());
+        let told = &shown["data"]["value"];
+        assert_eq!((&told["receipt_id"], &told["status"]), (&json!(receipt), &json!("succeeded")));
+        assert_eq!((&told["budget"]["repairs"], &told["model"]["structured_mode"]), (&json!(1), &json!("tool")));
+        // What is piped in is the input; of a text alone there is one place for it.
+        for (input, arguments) in [("{\"text\": \"hey\"}", &["--input", "-"][..]), ("hey", &[][..])] {
+            let piped = folder.piped(&[&["predict", "Shout"], arguments, &MODEL[..], &at[..]].concat(), input);
+            assert_eq!(stdout(&piped), "{\"text\":\"HEY\"}\n", "{piped:?}");
+        }
+        let listed = folder.run(&[&["receipt", "ls"], &at[..]].concat());
+        assert_eq!(stdout(&listed).lines().count(), 3, "{listed:?}");
+        let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
+        assert_eq!(verified["data"]["value"]["receipts"], 3);
+        assert!(folder.run(&[&["receipt", "verify", &receipt[..14]], &at[..]].concat()).status.success());
+        // A cast leaves one too.
+        folder.write("count.toml", "name = \"count\"\ncrystal = \"scripted/three.yaml\"\n");
+        folder.write("three.yaml", "responses:\n  - tool_calls: [{id: c1, gate: done, args: {answer: 3}}]\n");
+        assert!(folder.run(&[&["cast", "count.toml", "how many?", "--quiet"], &at[..]].concat()).status.success());
+        let cast = folder.envelope(&[&["receipt", "show"], &at[..]].concat(), codes::READ.any());
+        assert_eq!(cast["data"]["value"]["receipt_kind"], "cast");
+        folder.envelope(&[&["receipt", "verify", "--run", "@last"], &at[..]].concat(), codes::VERIFIED.any());
+    }
+}
+
+#[test]
+fn what_cannot_be_predicted_says_why() {
+    let folder = folder();
+    let at = ["--store", "sqlite:kept/loom.db"];
+    let missing = folder.envelope(&[&["predict", "Shout"], &MODEL[..], &at[..]].concat(), codes::INPUT_SCHEMA.any());
+    assert!(missing["message"].as_str().unwrap().contains("required"), "{missing}");
+    folder.envelope(&[&["predict", "Nothing"], &MODEL[..], &at[..]].concat(), codes::CONTRACT_UNKNOWN.any());
+    let bad = ["predict", "Shout", "--field", "text=hey", "--crystal", "scripted/bad.yaml"];
+    let failed = folder.envelope(&[&bad[..], &at[..]].concat(), codes::OUTPUT_SCHEMA.any());
+    let receipt = id(&failed["data"]["receipt_id"]);
+    let shown = folder.envelope(&[&["receipt", "show", receipt], &at[..]].concat(), codes::READ.any());
+    assert_eq!(shown["data"]["value"]["status"], "failed");
+    let many = ["predict", "Shout", "--field", "text=hey", "--repairs", "9"];
+    folder.envelope(&[&many[..], &MODEL[..], &at[..]].concat(), codes::SCHEMA.any());
+    let odd = ["predict", "Shout", "--field", "text"];
+    folder.envelope(&[&odd[..], &MODEL[..], &at[..]].concat(), codes::CONFIG_INVALID.any());
+    folder.envelope(&["receipt", "show", "rcpt_ffff", "--store", at[1]], codes::NOT_FOUND.any());
+}
+
+#[test]
+fn an_artifact_is_given_shown_and_run() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        folder.write("better.json", r#"{"instructions": "Say it much louder."}"#);
+        let added = folder.envelope(
+            &[&["artifact", "add", "Shout", "better.json", "--note", "by hand"], &at[..]].concat(),
+            codes::CREATED.any(),
+        );
+        let artifact = id(&added["data"]["compiled_id"]).to_owned();
+        let shown = folder.envelope(&[&["artifact", "show", &artifact[..12]], &at[..]].concat(), codes::READ.any());
+        assert_eq!(shown["data"]["value"]["artifact"]["instructions"], "Say it much louder.");
+        assert_eq!(shown["data"]["value"]["origins"][0]["note"], "by hand");
+        let listed = folder.run(&[&["artifact", "ls", "Shout"], &at[..]].concat());
+        assert_eq!(stdout(&listed).lines().count(), 2, "{listed:?}");
+        let asked =
+            [&["predict", "Shout", "--field", "text=hey", "--artifact", &artifact], &MODEL[..], &at[..]].concat();
+        folder.envelope(&asked, codes::PREDICTED.any());
+        let told = folder.envelope(&[&["receipt", "ls", "--artifact", &artifact], &at[..]].concat(), codes::READ.any());
+        assert_eq!(told["data"]["value"]["items"].as_array().unwrap().len(), 1);
+        folder.write("wrong.json", r#"{"instructions": "x", "schema_hash": "sha256:00"}"#);
+        let wrong = folder.envelope(
+            &[&["artifact", "add", "Shout", "wrong.json"], &at[..]].concat(),
+            codes::ARTIFACT_INCOMPATIBLE.any(),
+        );
+        assert_eq!(wrong["data"]["key"], "schema_hash");
+    }
+}
+
+#[test]
+fn one_key_is_answered_once_by_any_process() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        let asked = |text: &str| {
+            let field = format!("text={text}");
+            let arguments = [&["predict", "Shout", "--field", &field, "--key", "k"], &MODEL[..], &at[..]].concat();
+            folder.run(&[&arguments[..], &["--json"]].concat())
+        };
+        let read = |output: std::process::Output| serde_json::from_slice::<Value>(&output.stdout).unwrap();
+        let (first, again) = (read(asked("hey")), read(asked("hey")));
+        assert_eq!((&first["data"]["replayed"], &again["data"]["replayed"]), (&json!(false), &json!(true)));
+        assert_eq!(first["data"]["receipt_id"], again["data"]["receipt_id"]);
+        assert_eq!(first["data"]["output"], again["data"]["output"]);
+        assert_eq!(read(asked("ho"))["data"]["reason"], "idempotency_conflict");
+    }
+}
+
+#[test]
+fn a_batch_answers_line_by_line_and_in_order() {
+    let folder = folder();
+    let at = ["--store", "sqlite:kept/loom.db"];
+    let answers: String = (1..=5)
+        .map(|n| format!("  - tool_calls: [{{id: c1, gate: done, args: {{answer: {{text: \"{n}\"}}}}}}]\n"))
+        .collect();
+    folder.write("model.yaml", &format!("responses:\n{answers}"));
+    folder.write("cases.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n\n{\"words\": \"c\"}\n{\"text\": \"d\"}\n");
+    let arguments = ["predict", "Shout", "--batch", "cases.jsonl", "--together", "2"];
+    let ran = folder.run(&[&arguments[..], &MODEL[..], &at[..]].concat());
+    let lines: Vec<Value> = stdout(&ran).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4, "{ran:?}");
+    assert_eq!(lines.iter().map(|line| line["line"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(lines[2]["error"]["code"], codes::INPUT_SCHEMA.any().as_str());
+    assert!(lines.iter().all(|line| line["error"].is_null() != line["output"].is_null()), "{lines:?}");
+    assert_eq!(ran.status.code(), Some(2), "the worst of them");
+    assert!(stderr(&ran).contains("4 of 4 asked, 1 failed"), "{ran:?}");
+    let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
+    assert_eq!(verified["data"]["value"]["receipts"], 3);
+}

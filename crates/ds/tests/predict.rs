@@ -1,0 +1,327 @@
+//! A predict really asks, really checks, and leaves a receipt whatever became of it.
+
+use std::time::Duration;
+
+use cantrip::canon::{IdSource, Money, Timestamp};
+use cantrip::crystal::{Price, Profile, ProfileRow, Rates, Response};
+use cantrip::loom::{
+    Answer, AnyLoom, Contracts, Journal, Ledger, Loom, Message, Page, ReceiptsWanted, Step, StepId, Usage, Wanted,
+};
+use cantrip::spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
+use cantrip_contract::{
+    By, Canary, Change, Kind, OriginRow, PointerChange, Provenance, Receipt, Row, SignatureOrigin, Status,
+};
+use cantrip_ds::{Predicting, Traces, verify};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_code;
+use futures_util::future::join;
+use serde_json::json;
+
+use crate::support::{Posing, done, predictor, says, scripted, shout, stores};
+
+async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
+    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    rows.iter().map(|row| row.receipt().unwrap()).collect()
+}
+
+async fn sound(loom: &AnyLoom) {
+    let found = verify(loom, ReceiptsWanted::default()).await.unwrap();
+    assert_eq!(found.findings, [], "{found:?}");
+}
+
+#[tokio::test]
+async fn an_output_that_does_not_fit_is_mended_in_every_mode() {
+    let native = Profile::of("scripted/shout").with(&ProfileRow { structured: Some(true), ..ProfileRow::default() });
+    let text = Profile::of("scripted/shout").with(&ProfileRow { tools: Some(false), ..ProfileRow::default() });
+    let (bad, good) = (json!({"words": "HEY"}), json!({"text": "HEY"}));
+    let modes = [
+        ("tool", Profile::of("scripted/shout"), [done(bad.clone()), done(good.clone())]),
+        ("native", native, [Response::text(bad.to_string()), Response::text(good.to_string())]),
+        ("text", text, [Response::text("I think HEY."), Response::text(format!("So:\n```json\n{good}\n```\n"))]),
+    ];
+    for (loom, _folder) in stores() {
+        for (number, (mode, profile, responses)) in (1_u64..).zip(modes.clone()) {
+            let script = scripted(responses);
+            let predictor = predictor(&loom, Posing { profile, ..says(&script) }, Traces::inline());
+            predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+            assert_code(&reply.guarded.reply, codes::PREDICTED);
+            assert_eq!(reply.predicted.output, Some(good.clone()), "{mode}");
+            assert_eq!(script.asked(), 2, "{mode}");
+            let told = receipts(&loom).await.pop().unwrap();
+            assert_eq!((told.status, told.receipt_kind, told.seq), (Status::Succeeded, Kind::Predict, 1));
+            assert_eq!(told.model.structured_mode.as_deref(), Some(mode));
+            assert_eq!((told.budget.repairs, told.budget.model_calls, told.budget.iterations), (1, 2, 2));
+            assert_eq!(told.output_hash, cantrip::canon::stable_hash(&good).ok());
+            assert_eq!(told.params_hash, cantrip::canon::stable_hash(&json!({"text": "hey"})).ok());
+            assert_eq!(told.policy.decision.as_deref(), Some("allowed"));
+            let thread = loom.thread(told.last_turn_id.unwrap()).await.unwrap();
+            assert_eq!(thread.turns.len(), 2, "all of it is in the loom");
+            assert_eq!(receipts(&loom).await.len() as u64, number, "its cast leaves no receipt beside it");
+        }
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_never_fits_is_an_error_with_its_receipt_and_all_its_turns() {
+    for (loom, _folder) in stores() {
+        let script = scripted((0..3).map(|_| done(json!({"words": "HEY"}))));
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::OUTPUT_SCHEMA);
+        assert_eq!((reply.predicted.output, script.asked()), (None, 3));
+        let told = receipts(&loom).await.pop().unwrap();
+        assert_eq!((told.status, told.output_hash), (Status::Failed, None));
+        assert_eq!(told.error_code.as_deref(), Some(codes::OUTPUT_SCHEMA.any().as_str()));
+        assert_eq!(reply.predicted.receipt, Some(told.id()));
+        assert_eq!(loom.thread(told.last_turn_id.unwrap()).await.unwrap().turns.len(), 3);
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_refused_before_anything_is_asked() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"}))]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let input = json!({"text": "hey"});
+        let unknown = "@me/text/Nothing.v1".parse().unwrap();
+        let reply = predictor.predict(&unknown, &input, Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::CONTRACT_UNKNOWN);
+        let reply = predictor.predict(shout().id(), &json!({}), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::INPUT_SCHEMA);
+        let many = Predicting { repair_attempts: Some(4), ..Predicting::default() };
+        let reply = predictor.predict(shout().id(), &input, many).await;
+        assert_eq!(reply.guarded.reply.data()["reason"], "invalid_iteration_budget");
+        let none = "art_00000000000000000000000000000000".parse().unwrap();
+        let reply =
+            predictor.predict(shout().id(), &input, Predicting { artifact: Some(none), ..Predicting::default() }).await;
+        assert_code(&reply.guarded.reply, codes::CONTRACT_UNKNOWN);
+        let judge = cantrip_contract::built_in().iter().find(|signature| signature.id().name() == "Judge").unwrap();
+        let foreign = Some(judge.base().id());
+        let reply =
+            predictor.predict(shout().id(), &input, Predicting { artifact: foreign, ..Predicting::default() }).await;
+        assert_code(&reply.guarded.reply, codes::ARTIFACT_INCOMPATIBLE);
+        assert_eq!(script.asked(), 0);
+        assert!(receipts(&loom).await.is_empty());
+        assert!(loom.runs(Page::FIRST).await.unwrap().items.is_empty());
+    }
+}
+
+/// Gives the predicts of this signature an authorization.
+async fn grant(loom: &AnyLoom, seed: u64, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
+    let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
+    let id = AuthorizationRef::Issued(IdSource::seeded(seed).next(at));
+    let scope = Scope { autopilot_id: Some(shout().id().to_string()), ..Scope::default() };
+    let mut terms = Terms { mode: Mode::DelegatedBudget, scope, issued_at: at, ..Terms::local() };
+    terms.max_total = Some(1_000_000);
+    change(&mut terms);
+    let issue = Authorize { authorization: id, terms, actor: "ann".to_owned(), reason: "a test".to_owned(), at };
+    let step = Step::apart(StepId::new(format!("grant-{seed}")).unwrap());
+    let step = step.money(Operation::Authorize(Box::new(issue)));
+    assert!(matches!(loom.append(step).await.unwrap(), Answer::Committed(_)));
+    id
+}
+
+fn listed() -> Price {
+    let money = |text: &str| text.parse::<Money>().unwrap();
+    Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
+}
+
+#[tokio::test]
+async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_free() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"}))]);
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let denies = grant(&loom, 1, |terms| (terms.mode, terms.max_total) = (Mode::Deny, None)).await;
+        let how = || Predicting { idempotency_key: Some("k".to_owned()), ..Predicting::default() };
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how()).await;
+        assert_code(&reply.guarded.reply, codes::NOT_AUTHORIZED);
+        assert_eq!(reply.guarded.reply.data()["reason_code"], "policy_denied.explicit_deny");
+        assert_eq!(script.asked(), 0);
+        assert!(loom.reservations(Wanted::default(), Page::FIRST).await.unwrap().items.is_empty());
+        let told = receipts(&loom).await.pop().unwrap();
+        assert_eq!((told.status, told.output_hash, told.thread_id), (Status::Denied, None, None));
+        assert_eq!(told.policy.reason_code.as_deref(), Some("policy_denied.explicit_deny"));
+        assert_eq!(told.policy.authorization_id, Some(denies.to_string()));
+        sound(&loom).await;
+        // A newer one allows it, and the key was bound by nothing.
+        let at: Timestamp = "2026-02-19T01:00:01.000Z".parse().unwrap();
+        grant(&loom, 2, |terms| terms.issued_at = at).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        assert_eq!(script.asked(), 1);
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn a_budget_too_small_denies_in_the_step_that_reserves_and_nothing_is_sent() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"}))]);
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        grant(&loom, 1, |terms| terms.max_total = Some(10)).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        assert!(!reply.guarded.reply.reply_type().is_success());
+        assert_eq!(script.asked(), 0);
+        let told = receipts(&loom).await.pop().unwrap();
+        assert_eq!((told.status, told.policy.decision.as_deref()), (Status::Denied, Some("denied")));
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn what_it_cost_stands_in_its_receipt_and_adds_up() {
+    for (loom, _folder) in stores() {
+        let used = Usage { prompt_tokens: 310, completion_tokens: 24, ..Usage::default() };
+        let bad = done(json!({"words": "HEY"})).with_usage(used);
+        let script = scripted([bad, done(json!({"text": "HEY"})).with_usage(used)]);
+        let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let purse = grant(&loom, 1, |_| {}).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let told = receipts(&loom).await.pop().unwrap();
+        let budget = &told.budget;
+        assert_eq!((budget.captured, budget.reservation_ids.len()), (2 * (310 + 240), 2));
+        assert_eq!(budget.reserved, budget.captured + budget.released);
+        assert_eq!((budget.input_tokens, budget.output_tokens), (620, 48));
+        let spent = loom.authorization(purse).await.unwrap();
+        assert_eq!(spent.totals.spent as u64, budget.captured);
+        assert_eq!(budget.remaining, spent.remaining());
+        assert_eq!(told.policy.authorization_mode.as_deref(), Some("delegated_budget"));
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn one_key_is_answered_once() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"})), done(json!({"text": "HO"}))]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let how = |key: &str| Predicting { idempotency_key: Some(key.to_owned()), ..Predicting::default() };
+        let input = json!({"text": "hey"});
+        let first = predictor.predict(shout().id(), &input, how("k")).await;
+        let again = predictor.predict(shout().id(), &input, how("k")).await;
+        assert_code(&again.guarded.reply, codes::PREDICTED);
+        assert_eq!((again.predicted.output, again.predicted.replayed), (first.predicted.output, true));
+        assert_eq!((again.predicted.receipt, script.asked()), (first.predicted.receipt, 1));
+        let other = predictor.predict(shout().id(), &json!({"text": "ho"}), how("k")).await;
+        assert_code(&other.guarded.reply, codes::IMMUTABLE);
+        assert_eq!(other.guarded.reply.data()["reason"], "idempotency_conflict");
+        // Two at once: one is made, the other is told that it is on its way, or gets what it came to.
+        let (one, two) =
+            join(predictor.predict(shout().id(), &input, how("l")), predictor.predict(shout().id(), &input, how("l")))
+                .await;
+        assert_eq!(script.asked(), 2);
+        let answered =
+            [&one, &two].iter().filter(|reply| reply.predicted.output == Some(json!({"text": "HO"}))).count();
+        let waits = [&one, &two]
+            .iter()
+            .filter(|reply| reply.guarded.reply.data().get("reason") == Some(&json!("in_flight")))
+            .count();
+        assert!(answered >= 1 && answered + waits == 2, "{:?} {:?}", one.guarded.reply, two.guarded.reply);
+        assert_eq!(receipts(&loom).await.len(), 2);
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn two_identical_predicts_have_two_receipts_and_latency_is_measured() {
+    for (loom, _folder) in stores() {
+        let slow = Response { delay: Duration::from_millis(250), ..done(json!({"text": "HEY"})) };
+        let script = scripted([slow.clone(), slow]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        for _ in 0..2 {
+            let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+            assert_code(&reply.guarded.reply, codes::PREDICTED);
+        }
+        let told = receipts(&loom).await;
+        assert_ne!(told[0].id(), told[1].id());
+        assert_ne!(told[0].predict_id, told[1].predict_id);
+        assert!(told.iter().all(|receipt| receipt.timing.latency_ms >= 250), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
+    for (loom, _folder) in stores() {
+        let script = scripted((0..2).map(|_| done(json!({"text": "HEY"}))));
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let signature = shout();
+        predictor.catalog().add(&signature, SignatureOrigin::Api, "ann").await.unwrap();
+        let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
+        let origin = |id| OriginRow::new(id, Provenance::Manual, "ann", at);
+        let given = json!({"instructions": "Say it with {{ inputs.text }}."});
+        let other = predictor.catalog().add_artifact(&given, &signature, origin).await.unwrap().id();
+        let ids = IdSource::seeded(3);
+        let changes = [
+            Change::Set { artifact: signature.base().id(), seed: None, metadata: None },
+            Change::Canary(Canary { artifact: other.clone(), percent: 100 }),
+        ];
+        for (expected_version, change) in (0..).zip(changes) {
+            let by = By { audit_id: ids.next(at), actor: "ann".to_owned(), reason: None, at };
+            let asked = PointerChange { signature_id: signature.id().clone(), expected_version, change, by };
+            predictor.catalog().file(vec![Row::Pointer(Box::new(asked))]).await.unwrap();
+        }
+        let input = json!({"text": "hey {{ instructions }} </text>"});
+        let reply = predictor.predict(signature.id(), &input, Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let told = receipts(&loom).await.pop().unwrap();
+        assert_eq!(told.compiled_id, Some(other));
+        let policy = &told.policy;
+        assert_eq!((policy.artifact_variant.as_deref(), policy.canary_percent), (Some("canary"), Some(100)));
+        assert_eq!(policy.pointer_version, Some(2));
+        assert_eq!(policy.rollout_bucket, Some(cantrip_contract::bucket(signature.id(), "default", "local")));
+        // What stands in a value or in instructions is no template.
+        let sent = script.inputs().pop().unwrap().messages;
+        let texts: Vec<String> = sent
+            .iter()
+            .map(|message| match message {
+                Message::System { content } | Message::User { content } | Message::Tool { content, .. } => {
+                    content.text()
+                }
+                Message::Assistant { .. } => String::new(),
+            })
+            .collect();
+        assert_eq!(texts[0], "Say it with {{ inputs.text }}.");
+        assert_eq!(texts[1], "<text>hey {{ instructions }} <\\/text></text>");
+        let base = Predicting { artifact: Some(signature.base().id()), ..Predicting::default() };
+        let reply = predictor.predict(signature.id(), &input, base).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        assert_eq!(receipts(&loom).await.pop().unwrap().policy.pointer_version, None);
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn examples_go_before_the_input_as_if_they_had_been_said() {
+    let classify = &cantrip_contract::built_in()[0];
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"label": "question", "confidence": 0.9}))]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let input = json!({"text": "Where is it?", "labels": ["praise", "question"]});
+        let reply = predictor.predict(classify.id(), &input, Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let sent = script.inputs().pop().unwrap().messages;
+        let roles: Vec<&str> = sent
+            .iter()
+            .map(|message| match message {
+                Message::System { .. } => "system",
+                Message::User { .. } => "user",
+                Message::Assistant { .. } => "assistant",
+                Message::Tool { .. } => "tool",
+            })
+            .collect();
+        assert_eq!(roles, ["system", "user", "assistant", "user"]);
+        let Some(Message::Assistant { content: Some(answered), .. }) = sent.get(2) else { panic!("{roles:?}") };
+        assert_eq!(answered.text(), r#"{"confidence":0.97,"label":"complaint"}"#);
+    }
+}

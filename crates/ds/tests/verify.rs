@@ -1,0 +1,143 @@
+//! One changed byte in anything that a receipt names is found, and named; and traces come back as they went.
+
+use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
+use cantrip_contract::{SignatureOrigin, TraceState};
+use cantrip_ds::{Predicting, TraceMode, Traces, trace, verify};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_code;
+use cantrip_store::Store;
+use serde_json::json;
+
+use crate::support::{done, predictor, replied, says, scripted, shout, stores};
+
+/// A file with one predict in it, and its loom.
+async fn predicted(folder: &std::path::Path) -> AnyLoom {
+    let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
+    let script = scripted([done(json!({"text": "HEY"})), done(json!({"text": "HO"}))]);
+    let predictor = predictor(&loom, says(&script), Traces::inline());
+    predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+    for text in ["hey", "ho"] {
+        let reply = predictor.predict(shout().id(), &json!({ "text": text }), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+    }
+    loom
+}
+
+#[tokio::test]
+async fn a_changed_byte_is_found_and_named() {
+    let edits = [
+        ("content", "ds_receipts", "UPDATE ds_receipts SET body = replace(body, 'succeeded', 'Succeeded')"),
+        ("artifact", "ds_artifacts", "UPDATE ds_artifacts SET body = replace(body, 'louder', 'softer')"),
+        ("trace", "ds_traces", "UPDATE ds_traces SET payload = replace(payload, 'succeeded', 'failed')"),
+        ("output", "bodies", "UPDATE bodies SET bytes = CAST(replace(CAST(bytes AS TEXT), 'HEY', 'HOY') AS BLOB)"),
+        (
+            "input",
+            "bodies",
+            "UPDATE bodies SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"hey\"', '\"hoy\"') AS BLOB)",
+        ),
+        ("thread", "run_events", "UPDATE run_events SET hashes = zeroblob(length(hashes))"),
+    ];
+    for (kind, table, edit) in edits {
+        let folder = tempfile::tempdir().unwrap();
+        let loom = predicted(folder.path()).await;
+        let clean = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        assert_eq!((clean.receipts, clean.findings.len()), (2, 0), "{clean:?}");
+        let by_hand = rusqlite::Connection::open(folder.path().join("loom.db")).unwrap();
+        by_hand.execute_batch(&format!("DROP TRIGGER {table}_stay_as_written")).ok();
+        by_hand.execute_batch(edit).unwrap();
+        let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        let kinds: Vec<&str> = found.findings.iter().map(|finding| finding.kind).collect();
+        assert!(kinds.contains(&kind), "{kind}: {found:?}");
+        assert!(found.findings.iter().all(|finding| finding.receipt_id.starts_with("rcpt_")), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_receipt_of_a_run_is_found() {
+    use cantrip::crystal::{Response, Script, Scripted};
+    use cantrip::{Cantrip, Casting, Runtime};
+    let folder = tempfile::tempdir().unwrap();
+    let loom = AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap());
+    // A parent and its child: two casts of one run, and each leaves its own receipt.
+    let script = Script::new([
+        Response::call("c1", "call_agent", json!({"intent": "count"})),
+        Response::call("c2", "done", json!({"answer": 3})),
+        Response::call("c3", "done", json!({"answer": 4})),
+    ]);
+    let cantrip = Cantrip::builder()
+        .crystal(Scripted::new("scripted/two", script))
+        .gate(cantrip::gates::done())
+        .gate(cantrip::gates::call_agent())
+        .ward("max_turns", 5)
+        .build()
+        .unwrap();
+    let cast = Runtime::new(loom.clone()).cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!(4)), "{:?}", cast.reply());
+    let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+    let told: Vec<_> = rows.iter().map(|row| row.receipt().unwrap()).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!((told[0].seq, told[1].seq, told[1].prev_hash), (1, 2, Some(told[0].hash())));
+    assert_eq!((told[1].budget.sub_calls, told[1].thread_id), (1, cast.entity));
+    assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    let by_hand = rusqlite::Connection::open(folder.path().join("loom.db")).unwrap();
+    by_hand.execute_batch("DROP TRIGGER ds_receipts_are_kept; DELETE FROM ds_receipts WHERE seq = 1").unwrap();
+    let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+    assert_eq!(found.findings.first().map(|finding| finding.kind), Some("chain"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
+    for (loom, _folder) in stores() {
+        let base = tempfile::tempdir().unwrap();
+        let place = base.path().join("kept").join("traces");
+        let script = scripted((0..2).map(|_| done(json!({"text": "HEY"}))));
+        let predictor = predictor(&loom, says(&script), Traces::in_folder(&place));
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let how = || Predicting { trace: TraceMode::Full, ..Predicting::default() };
+        let long = "word ".repeat(1 << 20);
+        // The folder above is not there: the answer comes all the same, and the trace waits.
+        let reply = predictor.predict(shout().id(), &json!({ "text": long }), how()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let waiting = loom.traces(TraceState::Pending, Page::FIRST).await.unwrap().items;
+        assert_eq!(waiting.len(), 1);
+        assert!(waiting[0].bytes > 5 << 20, "{}", waiting[0].bytes);
+        let name = waiting[0].trace_ref.clone();
+        let before = trace(&loom, &name).await.unwrap();
+        assert!(before["prompt"]["user"].as_str().unwrap().contains(&long));
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let reply = predictor.predict(shout().id(), &json!({"text": "short"}), how()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let row = loom.trace(name.clone()).await.unwrap();
+        assert_eq!(row.state, TraceState::Stored);
+        assert!(row.payload.as_ref().unwrap().len() < 4_096, "only its summary stays in the row");
+        let object = std::fs::read(row.uri.as_ref().unwrap()).unwrap();
+        assert_eq!((object.len() as u64, cantrip::canon::bytes_hash(&object)), (row.bytes, row.trace_hash));
+        assert_eq!(trace(&loom, &name).await.unwrap(), before);
+        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+        // One byte of it, and it is no data any more.
+        let mut changed = object;
+        changed[100] ^= 1;
+        std::fs::write(row.uri.unwrap(), changed).unwrap();
+        assert_code(&replied(trace(&loom, &name).await.unwrap_err()).await, codes::RECORD_ALTERED);
+        let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
+        assert_eq!(found.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>(), ["trace"]);
+    }
+}
+
+#[tokio::test]
+async fn a_trace_holds_no_secret_and_without_a_folder_it_stays_in_its_row() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"}))]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
+        let text = format!("{} and {key}", "word ".repeat(2_000));
+        let how = Predicting { trace: TraceMode::Full, ..Predicting::default() };
+        let reply = predictor.predict(shout().id(), &json!({ "text": text }), how).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let kept = loom.traces(TraceState::Inline, Page::FIRST).await.unwrap().items;
+        assert_eq!(kept.len(), 1);
+        let payload = kept[0].payload.as_ref().unwrap();
+        assert!(payload.len() > 4_096 && !payload.contains(key));
+    }
+}

@@ -1,0 +1,217 @@
+//! Signatures, artifacts, predicts and receipts, as every surface asks for them.
+
+use std::sync::Arc;
+
+use cantrip::loom::{Contracts, Listed, Page, ReceiptsWanted};
+use cantrip::reply::{Call, Filled, Guarded, Refusal, Success, codes};
+use cantrip::store_refusal;
+use cantrip_ds::contract::{
+    Artifact, ArtifactRow, CompiledId, OriginRow, Provenance, ReceiptId, ReceiptRow, Signature, SignatureId,
+    SignatureOrigin, SignatureRow,
+};
+use cantrip_ds::{Catalog, Crystals, PredictReply, Predicting, Predictor, Traces, verify};
+use serde_json::{Value, json};
+
+use crate::Service;
+
+/// An artifact that someone gives.
+#[derive(Debug, Clone)]
+#[must_use = "add it"]
+pub struct Giving {
+    pub signature: SignatureId,
+    /// Its instructions, demos and parameters, with all three hashes or none.
+    pub artifact: Value,
+    /// What it was made from.
+    pub parent: Option<CompiledId>,
+    pub note: Option<String>,
+    pub by: String,
+}
+
+/// A signature as it is listed.
+fn listed(row: &SignatureRow) -> Value {
+    json!({
+        "signature_id": row.signature_id, "description": row.description, "origin": row.origin,
+        "created_at": row.created_at, "created_by": row.created_by, "retired_at": row.retired_at,
+        "schema_hash": row.hashes.schema_hash, "prompt_hash": row.hashes.prompt_hash,
+        "program_hash": row.hashes.program_hash, "payload_hash": row.payload_hash,
+    })
+}
+
+/// A receipt as it is served: its body and what it is called.
+pub fn served(row: &ReceiptRow) -> Result<Value, Refusal> {
+    let altered = |field: &str| Refusal::from(codes::record_altered("receipt", row.receipt_id.to_string(), field));
+    let receipt = row.receipt().map_err(|fault| altered(fault.field))?;
+    let mut body = receipt.body();
+    body["receipt_id"] = json!(row.receipt_id);
+    body["receipt_hash"] = json!(row.receipt_hash);
+    body["signature"] = Value::Null;
+    Ok(body)
+}
+
+impl Service {
+    /// The signatures and artifacts of its store.
+    pub fn catalog(&self) -> Catalog {
+        Catalog::new(self.runtime().loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
+    }
+
+    async fn told(&self, name: &str, told: impl Future<Output = Result<Filled<Success>, Refusal>>) -> Guarded {
+        let call = Call::surface(name);
+        self.runtime()
+            .guard()
+            .call(call, |rb| async {
+                match told.await {
+                    Ok(filled) => rb.success(filled),
+                    Err(refusal) => rb.refuse(refusal),
+                }
+            })
+            .await
+    }
+
+    /// Publishes a signature. The same again changes nothing; other content under its id is refused.
+    pub async fn add_signature(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Guarded {
+        self.told("signature", async {
+            let added = self.catalog().add(signature, origin, by).await?;
+            let data = json!({
+                "signature_id": added.signature_id, "compiled_id": added.base, "new": added.new,
+                "schema_hash": signature.hashes().schema_hash, "prompt_hash": signature.hashes().prompt_hash,
+                "program_hash": signature.hashes().program_hash, "payload_hash": signature.payload_hash(),
+            });
+            Ok(codes::created("signature", added.signature_id.to_string()).data(data))
+        })
+        .await
+    }
+
+    pub async fn signatures(&self) -> Guarded {
+        self.told("signatures", async {
+            let rows = self.catalog().all().await?;
+            let version = self.catalog().version().await?;
+            let items: Vec<Value> = rows.iter().map(listed).collect();
+            Ok(codes::read("signatures").value(json!({"items": items, "catalog_version": version})))
+        })
+        .await
+    }
+
+    /// All about a signature: its body, what serves it, its artifacts.
+    pub async fn signature(&self, id: &SignatureId) -> Guarded {
+        self.told("signature", async {
+            let signature = self.catalog().signature(id).await?;
+            let loom = self.runtime().loom();
+            let stored = |error| store_refusal(&error);
+            let row = loom.signature(id.clone()).await.map_err(stored)?;
+            let pointer = loom.pointer(id.clone()).await.map_err(stored)?;
+            let artifacts = loom.artifacts(Some(id.clone()), Page::FIRST).await.map_err(stored)?;
+            let ids: Vec<&CompiledId> = artifacts.items.iter().map(|row| &row.compiled_id).collect();
+            let data = json!({
+                "signature": listed(&row), "body": signature.body(), "base": signature.base().id(),
+                "pointer": pointer, "artifacts": ids,
+            });
+            Ok(codes::read(format!("signature {id}")).value(data))
+        })
+        .await
+    }
+
+    /// Keeps an artifact that someone gives.
+    pub async fn add_artifact(&self, giving: Giving) -> Guarded {
+        let Giving { signature, artifact, parent, note, by } = giving;
+        self.told("artifact", async {
+            let signature = self.catalog().signature(&signature).await?;
+            let now = self.clock.now().wall;
+            let origin = |id| OriginRow {
+                parent_compiled_id: parent.clone(),
+                note: note.clone(),
+                ..OriginRow::new(id, Provenance::Manual, by.as_str(), now)
+            };
+            let kept: Artifact = self.catalog().add_artifact(&artifact, &signature, origin).await?;
+            let data =
+                json!({"compiled_id": kept.id(), "content_hash": kept.content_hash(), "strategy": kept.strategy()});
+            Ok(codes::created("artifact", kept.id().to_string()).data(data))
+        })
+        .await
+    }
+
+    pub async fn artifacts(&self, of: Option<SignatureId>, page: Page) -> Guarded {
+        self.told("artifacts", async {
+            let found: Listed<ArtifactRow> =
+                self.runtime().loom().artifacts(of, page).await.map_err(|error| store_refusal(&error))?;
+            let items: Vec<Value> = found
+                .items
+                .iter()
+                .map(|row| {
+                    json!({
+                        "compiled_id": row.compiled_id, "signature_id": row.signature_id, "strategy": row.strategy,
+                        "content_hash": row.content_hash, "created_at": row.created_at,
+                    })
+                })
+                .collect();
+            Ok(codes::read("artifacts").value(json!({"items": items, "next": found.next})))
+        })
+        .await
+    }
+
+    /// An artifact with all of its content and how it came to be.
+    pub async fn artifact(&self, id: &CompiledId) -> Guarded {
+        self.told("artifact", async {
+            let artifact = self.catalog().artifact(id).await?;
+            let origins = self.runtime().loom().artifact_origins(id.clone()).await;
+            let origins = origins.map_err(|error| store_refusal(&error))?;
+            let data = json!({"compiled_id": id, "artifact": artifact.content(), "origins": origins});
+            Ok(codes::read(format!("artifact {id}")).value(data))
+        })
+        .await
+    }
+
+    /// Asks a signature's model about an input.
+    pub async fn predict(
+        &self,
+        crystals: impl Crystals + 'static,
+        traces: Traces,
+        signature: &SignatureId,
+        input: &Value,
+        how: Predicting,
+    ) -> PredictReply {
+        self.predictor(crystals, traces).predict(signature, input, how).await
+    }
+
+    /// Who makes predicts in its house.
+    pub fn predictor(&self, crystals: impl Crystals + 'static, traces: Traces) -> Predictor {
+        Predictor::new(self.runtime().clone(), crystals, traces, Arc::clone(&self.clock), Arc::clone(&self.ids))
+    }
+
+    pub async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Guarded {
+        self.told("receipts", async {
+            let found = self.runtime().loom().receipts(wanted, page).await.map_err(|error| store_refusal(&error))?;
+            // One that was changed is still listed: who looks at it is told.
+            let items: Vec<Value> = found
+                .items
+                .iter()
+                .map(|row| served(row).unwrap_or_else(|_| json!({"receipt_id": row.receipt_id, "altered": true})))
+                .collect();
+            Ok(codes::read("receipts").value(json!({"items": items, "next": found.next})))
+        })
+        .await
+    }
+
+    pub async fn receipt(&self, id: &ReceiptId) -> Guarded {
+        self.told("receipt", async {
+            let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
+            Ok(codes::read(format!("receipt {id}")).value(served(&row)?))
+        })
+        .await
+    }
+
+    /// Compares receipts with their bytes, their chain, and everything that they name.
+    pub async fn verify_receipts(&self, wanted: ReceiptsWanted) -> Guarded {
+        self.told("verify", async {
+            let verified = verify(self.runtime().loom(), wanted).await?;
+            let data = json!({"receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings});
+            match verified.findings.first() {
+                None => Ok(codes::verified("receipts", verified.receipts).value(data)),
+                Some(first) => {
+                    let field = format!("{}: {}", first.kind, first.detail);
+                    Err(codes::record_altered("receipt", first.receipt_id.as_str(), field).data(data).into())
+                }
+            }
+        })
+        .await
+    }
+}
