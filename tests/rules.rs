@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use cantrip_tests::rulebook::{Acceptance, AcceptanceCase, CONTRACT_CASES, Evidence, Held, Rulebook, rule_ids, unnamed, violations};
+use cantrip_tests::rulebook::{
+    Acceptance, AcceptanceCase, CONTRACT_CASES, Evidence, Held, Rulebook, rule_ids, unnamed, violations,
+};
 use cantrip_tests::{Source, Violation, files_below, root};
 
 fn rulebook() -> Rulebook {
