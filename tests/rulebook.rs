@@ -35,7 +35,7 @@ pub const ACCEPTANCE_CASES: u32 = 56;
 /// The acceptance cases of money and permission: D13 to D27.
 pub const MONEY_CASES: std::ops::RangeInclusive<u32> = 13..=27;
 /// Those of signatures, receipts, pointers and traces.
-pub const CONTRACT_CASES: [u32; 13] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 28, 29, 31];
+pub const CONTRACT_CASES: [u32; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 28, 29, 30, 31];
 
 /// What a part of an acceptance case may wait for.
 pub const AWAITED: &[&str] = &["database", "ledger", "loop", "policy", "server", "python", "shell", "test"];

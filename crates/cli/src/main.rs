@@ -25,6 +25,7 @@ mod new;
 mod origin;
 mod paid;
 mod person;
+mod pointer;
 mod predict;
 mod present;
 mod process;
@@ -88,6 +89,7 @@ enum Command {
     Predict(Box<predict::Predict>),
     Receipt(receipt::ReceiptCommand),
     Artifact(artifact::ArtifactCommand),
+    Pointer(pointer::PointerCommand),
     Spend(spend::SpendCommand),
     Schema(schema::Schema),
     Conformance(conformance::Conformance),
@@ -151,6 +153,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Predict(predict) => predict.run(&guard, present).await,
         Command::Receipt(receipt) => receipt.run(&guard, present).await,
         Command::Artifact(artifact) => artifact.run(&guard, present).await,
+        Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,
         Command::Schema(schema) => {
             let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;

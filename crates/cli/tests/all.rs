@@ -15,6 +15,7 @@ mod fork;
 mod hands;
 mod loom;
 mod models;
+mod pointers;
 mod providers;
 mod runs;
 mod servers;

@@ -8,6 +8,7 @@
 mod artifact;
 pub mod limits;
 mod pointer;
+mod promotion;
 mod receipt;
 mod row;
 mod schema;
@@ -18,6 +19,7 @@ pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strateg
 pub use pointer::{
     Action, Audit, Bucket, By, Canary, Change, Changed, Pointer, PointerFault, Side, Variant, bucket, canary_key,
 };
+pub use promotion::{Bar, EvalStatus, Evaluation, Rule, Split, Unmet};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
     TimingPart, receipt_hash, verify_chain,

@@ -25,4 +25,12 @@ cantrip_canon::limits! {
     SAMPLE_DEPTH_MAX: usize = 16, "levels";
     /// A rollout seed or a canary key.
     ROLLOUT_TEXT_BYTES_MAX: usize = 1_024, "bytes";
+    /// Examples that must be scored before an artifact is promoted.
+    PROMOTE_EXAMPLES_MIN: u64 = 30, "examples";
+    /// How old an evaluation may be that promotes an artifact.
+    PROMOTE_AGE_DAYS_MAX: u64 = 30, "days";
+    /// How much worse something may be that counts as not worse, in millionths of the score.
+    PROMOTE_MARGIN_MICRO: u32 = 20_000, "millionths";
+    /// What a call of a promoted artifact may cost, of a hundred of what one costs now.
+    PROMOTE_COST_PERCENT_MAX: u64 = 125, "percent";
 }

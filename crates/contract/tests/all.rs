@@ -4,5 +4,6 @@
 
 mod artifacts;
 mod pointers;
+mod promotion;
 mod receipts;
 mod signatures;

@@ -54,7 +54,11 @@ impl Service {
         Catalog::new(self.runtime().loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
 
-    async fn told(&self, name: &str, told: impl Future<Output = Result<Filled<Success>, Refusal>>) -> Guarded {
+    pub(crate) async fn told(
+        &self,
+        name: &str,
+        told: impl Future<Output = Result<Filled<Success>, Refusal>>,
+    ) -> Guarded {
         let call = Call::surface(name);
         self.runtime()
             .guard()

@@ -9,6 +9,7 @@ mod act;
 mod changes;
 mod ds;
 pub mod limits;
+mod pointers;
 mod read;
 mod runs;
 mod spend;
@@ -24,6 +25,7 @@ pub use act::{Ask, Branch, Rewarding};
 pub use cantrip::CastReply;
 pub use changes::{FileDiff, Roots, Touched};
 pub use ds::{Giving, served};
+pub use pointers::{Course, Preview, Promotion, Repointing};
 pub use spend::Because;
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.

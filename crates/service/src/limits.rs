@@ -11,6 +11,8 @@ canon::limits! {
     NOTE_BYTES_MAX: usize = 4_096, "bytes";
     /// Why an authorization was given, changed or taken back, or what was found out about a call.
     REASON_BYTES_MAX: usize = 4_096, "bytes";
+    /// Keys whose split is shown at once.
+    PREVIEW_KEYS_MAX: usize = 5_000, "keys";
     /// Differences of files that one reply has room for; of further ones it has the sizes.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
     /// Equal lines that a difference shows around those that differ.

@@ -1,0 +1,369 @@
+//! `cantrip pointer`: which artifact of a signature is served, to whom another one, and the way back.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use cantrip::canon::AuditId;
+use cantrip::loom::{Actor, AnyLoom, Contracts, Page};
+use cantrip::store_refusal;
+use cantrip_ds::contract::{Audit, Bar, Canary, CompiledId, Pointer, Rule, SignatureId};
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::{Course, Preview, Promotion, Repointing, Service};
+use serde_json::Value;
+
+use crate::artifact;
+use crate::present::{BOLD, DIM, Present, harmless};
+use crate::signatures;
+use crate::store::{self, Store};
+use crate::watch::{Shows, Viewer};
+
+/// Say which artifact of a signature is served, try another one on a share of the callers, promote it, or go back.
+///
+/// Every change is checked against the version it was made from and leaves an audit; a rollback undoes the last change that
+/// still stands, and the next one the change before it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A signature is named by its id or the end of it: Classify, text/Classify.v1. An artifact's id may be \
+                  shortened while it stays unique.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
+                  cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
+                  cantrip pointer promote Classify --force --because 'tried for a week'\n  \
+                  cantrip pointer rollback Classify"
+)]
+pub(crate) struct PointerCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where pointers are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Tell what is served: for one signature, or for all that have a pointer.
+    #[command(after_help = "Examples:\n  cantrip pointer show\n  cantrip pointer show Classify --json")]
+    Show {
+        /// The signature.
+        signature: Option<String>,
+    },
+
+    /// Serve an artifact to everyone. A canary stays as it is.
+    #[command(after_help = "Examples:\n  cantrip pointer set Classify art_fa314739")]
+    Set {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or the beginning of it.
+        artifact: String,
+
+        /// Another seed throws all keys anew.
+        #[arg(long, value_name = "TEXT")]
+        seed: Option<String>,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Serve an artifact to a share of the callers. 0 percent stops it at once, from the next predict on.
+    #[command(after_help = "Examples:\n  cantrip pointer canary Classify art_5d4b --percent 10\n  \
+                            cantrip pointer canary Classify --percent 0\n  cantrip pointer canary Classify --off")]
+    Canary {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or the beginning of it; the present canary without one.
+        artifact: Option<String>,
+
+        /// How many callers of a hundred get it.
+        #[arg(long, value_name = "PERCENT", required_unless_present = "off")]
+        percent: Option<u8>,
+
+        /// Take the canary off.
+        #[arg(long, conflicts_with_all = ["percent", "artifact"])]
+        off: bool,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Show who would get what. Nothing is written.
+    #[command(after_help = "Examples:\n  cantrip pointer preview Classify --keys 20\n  \
+                            cantrip pointer preview Classify --keys 1000 --percent 50 --prefix user:")]
+    Preview {
+        /// The signature.
+        signature: String,
+
+        /// For so many keys.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        keys: usize,
+
+        /// What the keys begin with; a number follows.
+        #[arg(long, value_name = "TEXT", default_value = "run_")]
+        prefix: String,
+
+        /// As if the canary had this percent.
+        #[arg(long, value_name = "PERCENT")]
+        percent: Option<u8>,
+    },
+
+    /// Serve an artifact to everyone, if an evaluation speaks for it.
+    #[command(after_help = "An evaluation must have succeeded on the test split, beside what is served now, on 30 \
+                            examples at least and in the last 30 days; its interval must be above 0 and a call may \
+                            cost a quarter more at most.\n\nExamples:\n  cantrip pointer promote Classify\n  \
+                            cantrip pointer promote Classify art_5d4b --force --because 'the old one is broken'")]
+    Promote {
+        /// The signature.
+        signature: String,
+
+        /// The artifact: its id or the beginning of it; the canary without one.
+        artifact: Option<String>,
+
+        /// Not worse, by a margin of 0.02, is enough.
+        #[arg(long)]
+        not_worse: bool,
+
+        /// Pass over the gate. It needs a reason, and the audit says so.
+        #[arg(long, requires = "because")]
+        force: bool,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// Undo the last change that still stands, or everything down to an audit and with it.
+    #[command(after_help = "Examples:\n  cantrip pointer rollback Classify\n  \
+                            cantrip pointer rollback Classify --to aud_06cyf9 --because 'all of that was wrong'")]
+    Rollback {
+        /// The signature.
+        signature: String,
+
+        /// The first change that is undone: its id or the beginning of it.
+        #[arg(long, value_name = "AUDIT")]
+        to: Option<String>,
+
+        #[command(flatten)]
+        by: Changing,
+    },
+
+    /// List what was done to a pointer, oldest first.
+    #[command(after_help = "Examples:\n  cantrip pointer audits Classify\n  cantrip pointer audits Classify --json")]
+    Audits {
+        /// The signature.
+        signature: String,
+
+        /// Those behind this cursor.
+        #[arg(long, value_name = "CURSOR")]
+        after: Option<u64>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Changing {
+    /// Only if the pointer is at this version; 0 if there is none yet.
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+
+    /// Why: the audit keeps it.
+    #[arg(long, value_name = "REASON")]
+    because: Option<String>,
+
+    /// Who says so.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+impl Changing {
+    fn of(&self, signature: SignatureId) -> Result<Repointing, Refusal> {
+        let actor = Actor::new(self.by.as_str());
+        let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
+        Ok(Repointing { signature, expected_version: self.expect, actor, reason: self.because.clone() })
+    }
+}
+
+impl PointerCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("pointer"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open(self.store.as_deref(), &here)?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        self.what.asked(&store, &service).await
+    }
+}
+
+impl What {
+    async fn asked(&self, store: &Store, service: &Service) -> Result<(Guarded, String), Refusal> {
+        let loom = &store.loom;
+        let catalog = service.catalog();
+        let guarded = match self {
+            Self::Show { signature: None } => {
+                let guarded = service.pointers().await;
+                let drawn = read::<Vec<Pointer>>(&guarded).map(|all| all.iter().map(shown).collect::<String>());
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Show { signature: Some(asked) } => {
+                let guarded = service.pointer(&signatures::named(&catalog, asked).await?).await;
+                let drawn = read::<Pointer>(&guarded).as_ref().map(shown);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Audits { signature, after } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let guarded = service.pointer_audits(signature, Page { after: *after, ..Page::FIRST }).await;
+                let drawn = guarded.reply.value().and_then(audited);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Preview { signature, keys, prefix, percent } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let (keys, prefix, percent) = (*keys, prefix.clone(), *percent);
+                let guarded = service.preview(&Preview { signature, keys, prefix, percent }).await;
+                let drawn = guarded.reply.value().and_then(split);
+                return Ok((guarded, drawn.unwrap_or_default()));
+            }
+            Self::Set { signature, artifact, seed, by } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let artifact = artifact::named(loom, artifact).await?;
+                let change = Course::Set { artifact, seed: seed.clone() };
+                service.repoint(by.of(signature)?, change).await
+            }
+            Self::Canary { signature, artifact, percent, off: _, by } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let change = match percent {
+                    None => Course::Clear,
+                    Some(percent) => {
+                        let artifact = match artifact {
+                            Some(asked) => artifact::named(loom, asked).await?,
+                            None => canary_of(loom, &signature).await?,
+                        };
+                        Course::Canary(Canary { artifact, percent: *percent })
+                    }
+                };
+                service.repoint(by.of(signature)?, change).await
+            }
+            Self::Promote { signature, artifact, not_worse, force, by } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let artifact = match artifact {
+                    Some(asked) => Some(artifact::named(loom, asked).await?),
+                    None => None,
+                };
+                let bar = if *not_worse { Bar { rule: Rule::NOT_WORSE, ..Bar::default() } } else { Bar::default() };
+                let promotion = Promotion { artifact, bar, forced: *force, evaluation: None };
+                service.promote(by.of(signature)?, promotion).await
+            }
+            Self::Rollback { signature, to, by } => {
+                let signature = signatures::named(&catalog, signature).await?;
+                let to = match to {
+                    Some(asked) => Some(audit_named(loom, &signature, asked).await?),
+                    None => None,
+                };
+                service.repoint(by.of(signature)?, Course::Rollback { to }).await
+            }
+        };
+        let data = guarded.reply.data();
+        let pointer = data.get("pointer").and_then(|pointer| serde_json::from_value::<Pointer>(pointer.clone()).ok());
+        let kept = if data.get("audit_id").is_some_and(Value::is_null) { "nothing changed\n" } else { "" };
+        let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", shown(pointer)));
+        Ok((guarded, drawn.unwrap_or_default()))
+    }
+}
+
+/// What is on trial now.
+async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId, Refusal> {
+    let pointer = loom.pointer(signature.clone()).await.map_err(|error| store_refusal(&error))?;
+    pointer.and_then(|pointer| pointer.canary_artifact).ok_or_else(|| {
+        let rule = "it has no canary yet; name the artifact that is to be tried";
+        codes::config_invalid("pointer", signature.to_string(), rule).into()
+    })
+}
+
+/// The audit whose id is this or begins so.
+async fn audit_named(loom: &AnyLoom, signature: &SignatureId, asked: &str) -> Result<AuditId, Refusal> {
+    if let Ok(id) = asked.parse() {
+        return Ok(id);
+    }
+    let (mut found, mut page) = (Vec::new(), Page::FIRST);
+    loop {
+        let listed = loom.pointer_audits(signature.clone(), page).await.map_err(|error| store_refusal(&error))?;
+        let ids = listed.items.into_iter().map(|audit| audit.audit_id);
+        found.extend(ids.filter(|id| id.to_string().starts_with(asked)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => break,
+        }
+    }
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(codes::not_found("audit", asked).into()),
+        [_, _, ..] => Err(codes::not_found("audit", asked).data(serde_json::json!({ "matches": found.len() })).into()),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(guarded: &Guarded) -> Option<T> {
+    serde_json::from_value(guarded.reply.value()?.clone()).ok()
+}
+
+fn shown(pointer: &Pointer) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#} at version {}\n", pointer.signature_id, pointer.version);
+    let _ = writeln!(text, "  primary  {}", pointer.primary_artifact);
+    if let Some(canary) = &pointer.canary_artifact {
+        let _ = writeln!(text, "  canary   {canary} for {} %", pointer.canary_percent);
+    }
+    if pointer.rollout_seed != "default" {
+        let _ = writeln!(text, "  seed     {}", harmless(&pointer.rollout_seed));
+    }
+    let _ = writeln!(text, "  {DIM}changed  {} by {}{DIM:#}", pointer.updated_at, harmless(&pointer.updated_by));
+    text
+}
+
+fn split(value: &Value) -> Option<String> {
+    let mut text = String::new();
+    for row in value.get("rows")?.as_array()? {
+        let told = |key: &str| harmless(row.get(key).and_then(Value::as_str).unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{:<16} {:>3}  {:<8} {}",
+            told("key"),
+            row.get("bucket")?.as_u64()?,
+            told("variant"),
+            told("compiled_id")
+        );
+    }
+    let count = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let (primary, canary) = (count("primary"), count("canary"));
+    let _ = writeln!(text, "{DIM}{primary} get the primary, {canary} the canary at {} %{DIM:#}", count("percent"));
+    Some(text)
+}
+
+fn audited(value: &Value) -> Option<String> {
+    let audits: Vec<Audit> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+    let mut text = String::new();
+    for audit in &audits {
+        let what = serde_json::to_value(audit.action).ok()?;
+        let forced = if audit.forced { ", forced" } else { "" };
+        let undone = audit.target_audit_id.map_or_else(String::new, |target| format!(" of {target}"));
+        let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", harmless(reason)));
+        let canary = audit.after.canary_artifact.as_ref();
+        let canary =
+            canary.map_or_else(String::new, |canary| format!(", {canary} for {} %", audit.after.canary_percent));
+        let _ = writeln!(
+            text,
+            "{BOLD}{}{BOLD:#}  version {}  {}{undone}{forced}  {}{canary}",
+            audit.audit_id,
+            audit.version_after,
+            what.as_str()?,
+            audit.after.primary_artifact,
+        );
+        let _ = writeln!(text, "  {DIM}{} by {}{because}{DIM:#}", audit.at, harmless(&audit.actor));
+    }
+    if let Some(next) = value.get("next").and_then(Value::as_u64) {
+        let _ = writeln!(text, "{DIM}there are more: --after {next}{DIM:#}");
+    }
+    Some(text)
+}

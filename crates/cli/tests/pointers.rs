@@ -1,0 +1,284 @@
+//! Pointers from the command line, and as several writers change them at once.
+
+use crate::support::{self, Folder, id, stdout};
+
+use cantrip::Runtime;
+use cantrip::loom::{Actor, Contracts, Page};
+use cantrip_contract::{Audit, CompiledId, OriginRow, Pointer, Provenance, SignatureId, SignatureOrigin, built_in};
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_any;
+use cantrip_service::{Course, Promotion, Repointing, Service};
+use cantrip_store::Store;
+use serde_json::{Value, json};
+
+const CLASSIFY: &str = "@cantrip/text/Classify.v1";
+const BASE: &str = "art_fa314739a6ab692b5cd3d96708665e89";
+
+/// Every store that keeps contracts, for the binary.
+fn stores() -> Vec<String> {
+    [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
+}
+
+/// Keeps an artifact of Classify with these instructions.
+fn artifact(folder: &Folder, store: &str, instructions: &str) -> String {
+    let given = json!({ "instructions": instructions }).to_string();
+    let kept = folder.piped(&["artifact", "add", "Classify", "-", "--store", store], &given);
+    stdout(&kept).trim().to_owned()
+}
+
+fn done(folder: &Folder, store: &str, arguments: &[&str]) -> Value {
+    let arguments = [&["pointer"], arguments, &["--store", store]].concat();
+    folder.envelope(&arguments, codes::CHANGED.any())["data"]["pointer"].clone()
+}
+
+#[test]
+fn a_pointer_is_set_tried_promoted_and_walked_back() {
+    for store in stores() {
+        let (folder, store) = (Folder::new(), store.as_str());
+        let better = artifact(&folder, store, "Choose with care.");
+        let set = done(&folder, store, &["set", "Classify", BASE, "--because", "the first"]);
+        assert_eq!((id(&set["primary_artifact"]), &set["version"]), (BASE, &json!(1)));
+        let tried = done(&folder, store, &["canary", "Classify", &better[..20], "--percent", "10"]);
+        assert_eq!((id(&tried["canary_artifact"]), &tried["canary_percent"]), (better.as_str(), &json!(10)));
+        let promoted = done(&folder, store, &["promote", "Classify", "--force", "--because", "tried for a week"]);
+        assert_eq!((id(&promoted["primary_artifact"]), &promoted["canary_artifact"]), (better.as_str(), &Value::Null));
+        // The same again changes nothing and leaves no audit.
+        let again = ["pointer", "set", "Classify", &better, "--store", store, "--json"];
+        let again: Value = serde_json::from_slice(&folder.run(&again).stdout).unwrap();
+        assert_eq!((&again["data"]["audit_id"], &again["data"]["pointer"]["version"]), (&Value::Null, &json!(3)));
+        let back = done(&folder, store, &["rollback", "Classify"]);
+        assert_eq!((id(&back["primary_artifact"]), &back["canary_percent"]), (BASE, &json!(10)));
+        let further = done(&folder, store, &["rollback", "Classify"]);
+        assert_eq!((id(&further["primary_artifact"]), &further["canary_artifact"]), (BASE, &Value::Null));
+        // Before the first there was nothing.
+        let nothing = folder.envelope(&["pointer", "rollback", "Classify", "--store", store], codes::WRONG_STATE.any());
+        assert_eq!(nothing["data"]["reason"], "rollback_unavailable");
+        let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        let audits = audits["data"]["value"]["items"].as_array().unwrap();
+        let told: Vec<(&str, u64, bool)> = audits
+            .iter()
+            .map(|audit| {
+                (id(&audit["action"]), audit["version_after"].as_u64().unwrap(), audit["forced"].as_bool().unwrap())
+            })
+            .collect();
+        let wanted = [
+            ("set", 1, false),
+            ("canary", 2, false),
+            ("promote", 3, true),
+            ("rollback", 4, false),
+            ("rollback", 5, false),
+        ];
+        assert_eq!(told, wanted);
+        assert_eq!(audits[2]["reason"], "tried for a week");
+        assert_eq!(audits[4]["target_audit_id"], audits[1]["audit_id"]);
+        // Down to the canary and with it, from a state that went on.
+        done(&folder, store, &["set", "Classify", &better]);
+        done(&folder, store, &["set", "Classify", BASE]);
+        let listed = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        let sixth = id(&listed["data"]["value"]["items"][5]["audit_id"]).to_owned();
+        let to = done(&folder, store, &["rollback", "Classify", "--to", &sixth]);
+        assert_eq!((id(&to["primary_artifact"]), &to["version"]), (BASE, &json!(8)));
+        let drawn = folder.run(&["pointer", "show", "--store", store]);
+        assert!(stdout(&drawn).contains(&format!("{CLASSIFY} at version 8\n  primary  {BASE}\n")), "{drawn:?}");
+    }
+}
+
+#[test]
+fn a_preview_shows_who_would_get_what_and_writes_nothing() {
+    for store in stores() {
+        let (folder, store) = (Folder::new(), store.as_str());
+        let better = artifact(&folder, store, "Choose with care.");
+        let shown = |more: &[&str]| {
+            let arguments = [&["pointer", "preview", "Classify", "--store", store], more].concat();
+            folder.envelope(&arguments, codes::READ.any())["data"]["value"].clone()
+        };
+        let none = folder.envelope(&["pointer", "show", "Classify", "--store", store], codes::CONTRACT_UNKNOWN.any());
+        assert_eq!(none["data"]["kind"], "pointer");
+        done(&folder, store, &["set", "Classify", BASE]);
+        done(&folder, store, &["canary", "Classify", &better, "--percent", "50"]);
+        let split = shown(&["--keys", "2"]);
+        // As the page of pointers has it: 47 and 77.
+        assert_eq!(
+            split["rows"],
+            json!([
+                {"key": "run_1", "bucket": 47, "variant": "canary", "compiled_id": better},
+                {"key": "run_2", "bucket": 77, "variant": "primary", "compiled_id": BASE},
+            ])
+        );
+        assert_eq!(shown(&["--keys", "0"])["rows"], json!([]));
+        let many = shown(&["--keys", "5000", "--prefix", "user:"]);
+        assert_eq!(many["rows"].as_array().unwrap().len(), 5_000);
+        assert!((2_350..2_650).contains(&many["canary"].as_u64().unwrap()), "{}", many["canary"]);
+        // Raising moves nobody back, and 0 takes everybody off.
+        let sides = |percent: &str| -> Vec<bool> {
+            let split = shown(&["--keys", "500", "--percent", percent]);
+            split["rows"].as_array().unwrap().iter().map(|row| row["variant"] == "canary").collect()
+        };
+        let (ten, sixty) = (sides("10"), sides("60"));
+        assert!(ten.iter().zip(&sixty).all(|(before, after)| !before || *after));
+        assert!(sides("0").iter().all(|canary| !canary) && sides("100").iter().all(|canary| *canary));
+        done(&folder, store, &["canary", "Classify", "--percent", "0"]);
+        assert_eq!(shown(&["--keys", "500"])["canary"], 0, "stopped, and still there");
+        let off = done(&folder, store, &["canary", "Classify", "--off"]);
+        assert_eq!((&off["canary_artifact"], &off["version"]), (&Value::Null, &json!(4)));
+        let beyond = ["pointer", "preview", "Classify", "--keys", "5001", "--store", store];
+        folder.envelope(&beyond, codes::LIMIT.any());
+    }
+}
+
+#[test]
+fn nothing_is_promoted_without_an_evaluation_or_a_reason() {
+    for store in stores() {
+        let (folder, store) = (Folder::new(), store.as_str());
+        let better = artifact(&folder, store, "Choose with care.");
+        done(&folder, store, &["set", "Classify", BASE]);
+        let promote = ["pointer", "promote", "Classify", "--store", store, &better, "--force", "--because", "  "];
+        folder.envelope(&promote[..5], codes::CONFIG_INVALID.any());
+        let refused = folder.envelope(&promote[..6], codes::PROMOTE_GATE.any());
+        assert_eq!(refused["data"]["conditions"], json!(["report_missing"]));
+        assert_eq!(folder.run(&promote[..7]).status.code(), Some(2), "a reason is asked for");
+        folder.envelope(&promote, codes::CONFIG_INVALID.any());
+        // What belongs to another signature is not served for this one.
+        let judge = folder.envelope(&["sig", "show", "Judge", "--store", store], codes::READ.any());
+        let foreign = judge.to_string();
+        let at = foreign.match_indices("art_").map(|(at, _)| &foreign[at..at + 36]).find(|id| *id != BASE).unwrap();
+        folder.envelope(&["pointer", "set", "Classify", at, "--store", store], codes::ARTIFACT_INCOMPATIBLE.any());
+        let stale = ["pointer", "set", "Classify", &better, "--expect", "7", "--store", store];
+        let conflict = folder.envelope(&stale, codes::VERSION_CONFLICT.any());
+        assert_eq!(conflict["data"]["pointer"]["version"], 1);
+        let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        assert_eq!(audits["data"]["value"]["items"].as_array().unwrap().len(), 1, "none of that left a trace");
+    }
+}
+
+/// Two processes would have it so: a store of its own each, on the same database.
+struct Writers {
+    _folder: tempfile::TempDir,
+    services: Vec<Service>,
+}
+
+impl Writers {
+    async fn all(count: usize) -> Vec<Self> {
+        let mut kits = Vec::new();
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = format!("sqlite:{}", folder.path().join("loom.db").display());
+        for url in [Some(sqlite), support::own_postgres()].into_iter().flatten() {
+            let open = || Service::new(Runtime::new(Store::open(&url).unwrap()));
+            kits.push(Self { _folder: tempfile::tempdir().unwrap(), services: (0..count).map(|_| open()).collect() });
+        }
+        // The folder lives as long as the first of them.
+        if let Some(first) = kits.first_mut() {
+            first._folder = folder;
+        }
+        kits
+    }
+
+    fn service(&self) -> &Service {
+        &self.services[0]
+    }
+
+    /// Publishes what comes with the program, and gives so many artifacts of Classify.
+    async fn artifacts(&self, count: usize) -> Vec<CompiledId> {
+        let (service, signature) = (self.service(), &built_in()[0]);
+        assert_eq!(signature.id(), &classify());
+        let mut made = Vec::new();
+        service.catalog().add(signature, SignatureOrigin::Builtin, "test").await.unwrap();
+        for n in 0..count {
+            let origin = |id| {
+                let at = "2026-02-19T02:00:00.000Z".parse().unwrap();
+                OriginRow::new(id, Provenance::Manual, "test", at)
+            };
+            let given = json!({ "instructions": format!("Choose, {n}.") });
+            made.push(service.catalog().add_artifact(&given, signature, origin).await.unwrap().id());
+        }
+        made
+    }
+
+    async fn pointer(&self) -> Pointer {
+        self.service().runtime().loom().pointer(classify()).await.unwrap().unwrap()
+    }
+
+    async fn audits(&self) -> Vec<Audit> {
+        self.service().runtime().loom().pointer_audits(classify(), Page::FIRST).await.unwrap().items
+    }
+}
+
+fn classify() -> SignatureId {
+    CLASSIFY.parse().unwrap()
+}
+
+fn by(expected_version: Option<u64>) -> Repointing {
+    let reason = Some("a test".to_owned());
+    Repointing { signature: classify(), expected_version, actor: Actor::new("test").unwrap(), reason }
+}
+
+fn forced(artifact: &CompiledId) -> Promotion {
+    Promotion { artifact: Some(artifact.clone()), forced: true, ..Promotion::default() }
+}
+
+fn set(artifact: &CompiledId) -> Course {
+    Course::Set { artifact: artifact.clone(), seed: None }
+}
+
+async fn back(service: &Service) {
+    let back = service.repoint(by(None), Course::Rollback { to: None }).await;
+    assert_any(&back.reply, codes::CHANGED.any());
+}
+
+#[tokio::test]
+async fn of_two_who_promote_at_once_one_wins_and_the_other_is_told_what_stands_there() {
+    for writers in Writers::all(2).await {
+        let artifacts = writers.artifacts(9).await;
+        assert_any(&writers.service().repoint(by(None), set(&artifacts[0])).await.reply, codes::CHANGED.any());
+        for round in 0..4_u64 {
+            let version = Some(1 + round);
+            let at = usize::try_from(round).unwrap() * 2;
+            let (one, two) = (&writers.services[0], &writers.services[1]);
+            let (one, two) = tokio::join!(
+                one.promote(by(version), forced(&artifacts[at + 1])),
+                two.promote(by(version), forced(&artifacts[at + 2]))
+            );
+            let (won, lost, wanted) = if one.reply.reply_type().is_success() {
+                (one, two, &artifacts[at + 1])
+            } else {
+                (two, one, &artifacts[at + 2])
+            };
+            assert_any(&won.reply, codes::CHANGED.any());
+            assert_any(&lost.reply, codes::VERSION_CONFLICT.any());
+            assert_eq!(&writers.pointer().await.primary_artifact, wanted);
+            assert_eq!(lost.reply.data()["pointer"]["version"], json!(round + 2), "what stands there now");
+        }
+        // As many audits as changes, each with what was there before and after.
+        let audits = writers.audits().await;
+        assert_eq!(audits.iter().map(|audit| audit.version_after).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        for pair in audits.windows(2) {
+            assert_eq!(pair[1].before.as_ref(), Some(&pair[0].after));
+        }
+        assert_eq!(audits[4].after, writers.pointer().await);
+    }
+}
+
+#[tokio::test]
+async fn three_promotes_and_two_rollbacks_land_where_walking_back_lands() {
+    for writers in Writers::all(1).await {
+        let artifacts = writers.artifacts(4).await;
+        let service = writers.service();
+        assert_any(&service.repoint(by(Some(0)), set(&artifacts[0])).await.reply, codes::CHANGED.any());
+        for artifact in &artifacts[1..] {
+            assert_any(&service.promote(by(None), forced(artifact)).await.reply, codes::CHANGED.any());
+        }
+        for artifact in [&artifacts[2], &artifacts[1]] {
+            back(service).await;
+            assert_eq!(&writers.pointer().await.primary_artifact, artifact);
+        }
+        // From there it goes on, and the way back leads through what stands.
+        assert_any(&service.promote(by(None), forced(&artifacts[3])).await.reply, codes::CHANGED.any());
+        for artifact in [&artifacts[1], &artifacts[0]] {
+            back(service).await;
+            assert_eq!(&writers.pointer().await.primary_artifact, artifact);
+        }
+        let nothing = service.repoint(by(None), Course::Rollback { to: None }).await;
+        assert_any(&nothing.reply, codes::WRONG_STATE.any());
+        assert_eq!(writers.audits().await.len(), 9);
+    }
+}

@@ -1,0 +1,190 @@
+//! What must be known about an artifact before it is served to everyone?
+//!
+//! That it was tried on examples nobody tuned it on, beside what is served now, often enough and lately, and that it came
+//! out better (or, where that is asked for, not worse) without costing more than was agreed. All that is missing is told
+//! at once: who is told one thing at a time runs one evaluation at a time. Passing over it needs a reason, which the audit
+//! keeps.
+
+use std::time::Duration;
+
+use cantrip_canon::Timestamp;
+use cantrip_reply::{Refusal, codes};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::limits::{PROMOTE_AGE_DAYS_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN, PROMOTE_MARGIN_MICRO};
+use crate::{CompiledId, Pointer, SignatureId};
+
+/// Which examples something was tried on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    Train,
+    Holdout,
+    Test,
+}
+
+impl Split {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Holdout => "holdout",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// How an evaluation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalStatus {
+    Succeeded,
+    /// Too many examples could not be scored.
+    Incomplete,
+    BudgetExhausted,
+    Cancelled,
+    Failed,
+}
+
+/// What an evaluation found about an artifact, as far as serving it depends on it. Scores and costs are micro-units.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    pub eval_id: String,
+    pub signature_id: SignatureId,
+    pub status: EvalStatus,
+    pub split: Split,
+    pub compiled_id: CompiledId,
+    /// What it was compared with on the same examples.
+    pub baseline_id: Option<CompiledId>,
+    /// Examples that have a score on both sides.
+    pub scored: u64,
+    /// The lower bound of the 95 % interval of the difference.
+    pub delta_low_micro: Option<i64>,
+    pub cost_per_call_micro: u64,
+    pub baseline_cost_per_call_micro: u64,
+    pub created_at: Timestamp,
+}
+
+/// How much better it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    Better,
+    /// At most this much worse, in micro-units of the score.
+    NotWorse {
+        margin_micro: u32,
+    },
+}
+
+/// What is asked of an artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bar {
+    pub rule: Rule,
+    /// What a call may cost, of a hundred of what one costs now.
+    pub cost_percent_max: u64,
+}
+
+impl Default for Bar {
+    fn default() -> Self {
+        Self { rule: Rule::Better, cost_percent_max: PROMOTE_COST_PERCENT_MAX }
+    }
+}
+
+impl Rule {
+    /// Not worse, by the usual margin.
+    pub const NOT_WORSE: Self = Self::NotWorse { margin_micro: PROMOTE_MARGIN_MICRO };
+}
+
+/// One thing that is missing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unmet {
+    #[error("no evaluation was named")]
+    Absent,
+    #[error("the evaluation is of {0}")]
+    Signature(SignatureId),
+    #[error("the evaluation did not succeed")]
+    Status,
+    #[error("it was made on the {}, not on the test split", .0.as_str())]
+    Split(Split),
+    #[error("it is about {0}")]
+    Artifact(CompiledId),
+    #[error("it was not compared with what is served now, {0}")]
+    Baseline(CompiledId),
+    #[error("{0} examples were scored, and {PROMOTE_EXAMPLES_MIN} are needed")]
+    Examples(u64),
+    #[error("it is older than {PROMOTE_AGE_DAYS_MAX} days")]
+    Age,
+    #[error("it is not better beyond doubt")]
+    Better,
+    #[error("it may be worse by more than the margin")]
+    Worse,
+    #[error("a call costs more than {0} % of what one costs now")]
+    Cost(u64),
+}
+
+impl Unmet {
+    /// For whoever acts on it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Absent => "report_missing",
+            Self::Signature(_) => "other_signature",
+            Self::Status => "not_succeeded",
+            Self::Split(_) => "not_on_test",
+            Self::Artifact(_) => "other_artifact",
+            Self::Baseline(_) => "other_baseline",
+            Self::Examples(_) => "too_few_examples",
+            Self::Age => "too_old",
+            Self::Better => "not_better",
+            Self::Worse => "worse",
+            Self::Cost(_) => "too_dear",
+        }
+    }
+}
+
+impl Bar {
+    /// All that speaks against serving this artifact in the place of what the pointer serves now.
+    pub fn unmet(
+        &self,
+        artifact: &CompiledId,
+        pointer: &Pointer,
+        evaluation: Option<&Evaluation>,
+        now: Timestamp,
+    ) -> Vec<Unmet> {
+        let Some(found) = evaluation else { return vec![Unmet::Absent] };
+        let oldest = Duration::from_secs(PROMOTE_AGE_DAYS_MAX * 24 * 60 * 60);
+        let low = found.delta_low_micro;
+        let doubt = match self.rule {
+            Rule::Better if low.is_none_or(|low| low <= 0) => Some(Unmet::Better),
+            Rule::NotWorse { margin_micro } if low.is_none_or(|low| low < -i64::from(margin_micro)) => {
+                Some(Unmet::Worse)
+            }
+            Rule::Better | Rule::NotWorse { .. } => None,
+        };
+        // Of integers, so that the very limit is within it.
+        let asked = u128::from(found.cost_per_call_micro) * 100;
+        let allowed = u128::from(found.baseline_cost_per_call_micro) * u128::from(self.cost_percent_max);
+        let against = [
+            (found.signature_id != pointer.signature_id).then(|| Unmet::Signature(found.signature_id.clone())),
+            (found.status != EvalStatus::Succeeded).then_some(Unmet::Status),
+            (found.split != Split::Test).then_some(Unmet::Split(found.split)),
+            (found.compiled_id != *artifact).then(|| Unmet::Artifact(found.compiled_id.clone())),
+            (found.baseline_id.as_ref() != Some(&pointer.primary_artifact))
+                .then(|| Unmet::Baseline(pointer.primary_artifact.clone())),
+            (found.scored < PROMOTE_EXAMPLES_MIN).then_some(Unmet::Examples(found.scored)),
+            (found.created_at.after(oldest) < now).then_some(Unmet::Age),
+            doubt,
+            (asked > allowed).then_some(Unmet::Cost(self.cost_percent_max)),
+        ];
+        against.into_iter().flatten().collect()
+    }
+
+    /// The reply to whoever wanted it served all the same.
+    pub fn refusal(artifact: &CompiledId, unmet: &[Unmet]) -> Refusal {
+        let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+        let names: Vec<&str> = unmet.iter().map(Unmet::name).collect();
+        let hint = "evaluate it beside what is served now, or pass over this: --force --because 'why'";
+        codes::promote_gate(artifact.to_string(), said.join("; "))
+            .data(json!({"conditions": names, "hint": hint}))
+            .into()
+    }
+}

@@ -1,0 +1,107 @@
+//! The gate before an artifact is served to everyone.
+
+use std::time::Duration;
+
+use cantrip_canon::Timestamp;
+use cantrip_contract::{Bar, CompiledId, EvalStatus, Evaluation, Pointer, Rule, Split, Unmet};
+use cantrip_reply::codes;
+use cantrip_reply::testing::{assert_code, guarded};
+use serde_json::json;
+
+fn artifact(letter: char) -> CompiledId {
+    format!("art_{}", letter.to_string().repeat(32)).parse().unwrap()
+}
+
+fn at(day: u64) -> Timestamp {
+    Timestamp::EPOCH.after(Duration::from_secs(day * 86_400))
+}
+
+/// It serves `a`.
+fn pointer() -> Pointer {
+    Pointer {
+        signature_id: "@cantrip/text/Classify.v1".parse().unwrap(),
+        primary_artifact: artifact('a'),
+        canary_artifact: None,
+        canary_percent: 0,
+        rollout_seed: "default".to_owned(),
+        metadata: json!({}),
+        version: 1,
+        head_audit_id: None,
+        updated_at: at(0),
+        updated_by: "local".to_owned(),
+    }
+}
+
+/// One of `b` beside `a` that is just good enough.
+fn evaluation() -> Evaluation {
+    Evaluation {
+        eval_id: "eval_1".to_owned(),
+        signature_id: pointer().signature_id,
+        status: EvalStatus::Succeeded,
+        split: Split::Test,
+        compiled_id: artifact('b'),
+        baseline_id: Some(artifact('a')),
+        scored: 30,
+        delta_low_micro: Some(1),
+        cost_per_call_micro: 125,
+        baseline_cost_per_call_micro: 100,
+        created_at: at(10),
+    }
+}
+
+/// What speaks against serving `b` on the last day on which the evaluation counts.
+fn unmet(bar: Bar, evaluation: Option<&Evaluation>) -> Vec<&'static str> {
+    bar.unmet(&artifact('b'), &pointer(), evaluation, at(40)).iter().map(Unmet::name).collect()
+}
+
+#[test]
+fn what_is_just_good_enough_passes() {
+    assert_eq!(unmet(Bar::default(), Some(&evaluation())), [""; 0]);
+}
+
+#[test]
+fn each_thing_that_is_missing_is_told_by_its_name() {
+    let other = || "@cantrip/eval/Judge.v1".parse().unwrap();
+    let cases: Vec<(&str, Evaluation)> = vec![
+        ("other_signature", Evaluation { signature_id: other(), ..evaluation() }),
+        ("not_succeeded", Evaluation { status: EvalStatus::Incomplete, ..evaluation() }),
+        ("not_succeeded", Evaluation { status: EvalStatus::BudgetExhausted, ..evaluation() }),
+        ("not_on_test", Evaluation { split: Split::Train, ..evaluation() }),
+        ("not_on_test", Evaluation { split: Split::Holdout, ..evaluation() }),
+        ("other_artifact", Evaluation { compiled_id: artifact('c'), ..evaluation() }),
+        ("other_baseline", Evaluation { baseline_id: Some(artifact('c')), ..evaluation() }),
+        ("other_baseline", Evaluation { baseline_id: None, ..evaluation() }),
+        ("too_few_examples", Evaluation { scored: 29, ..evaluation() }),
+        ("too_old", Evaluation { created_at: at(9), ..evaluation() }),
+        ("not_better", Evaluation { delta_low_micro: Some(0), ..evaluation() }),
+        ("not_better", Evaluation { delta_low_micro: None, ..evaluation() }),
+        ("too_dear", Evaluation { cost_per_call_micro: 126, ..evaluation() }),
+    ];
+    for (name, evaluation) in cases {
+        assert_eq!(unmet(Bar::default(), Some(&evaluation)), [name], "{evaluation:?}");
+    }
+    assert_eq!(unmet(Bar::default(), None), ["report_missing"]);
+}
+
+#[test]
+fn not_worse_is_a_margin_and_a_price_may_be_agreed_on() {
+    let not_worse = Bar { rule: Rule::NOT_WORSE, ..Bar::default() };
+    let by = |low: i64| Evaluation { delta_low_micro: Some(low), ..evaluation() };
+    assert_eq!(unmet(not_worse, Some(&by(-20_000))), [""; 0]);
+    assert_eq!(unmet(not_worse, Some(&by(-20_001))), ["worse"]);
+    let dear = Evaluation { cost_per_call_micro: 200, ..evaluation() };
+    assert_eq!(unmet(Bar { cost_percent_max: 200, ..Bar::default() }, Some(&dear)), [""; 0]);
+    // What costs nothing now may cost nothing then.
+    let free = Evaluation { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
+    assert_eq!(unmet(Bar::default(), Some(&free)), ["too_dear"]);
+}
+
+#[test]
+fn all_that_is_missing_is_told_at_once() {
+    let bad =
+        Evaluation { split: Split::Train, scored: 3, created_at: at(0), delta_low_micro: Some(-5), ..evaluation() };
+    let missing = Bar::default().unmet(&artifact('b'), &pointer(), Some(&bad), at(40));
+    let reply = guarded(|rb| rb.refuse(Bar::refusal(&artifact('b'), &missing))).reply;
+    assert_code(&reply, codes::PROMOTE_GATE);
+    assert_eq!(reply.data()["conditions"], json!(["not_on_test", "too_few_examples", "too_old", "not_better"]));
+}
