@@ -39,7 +39,7 @@ pub enum Written {
     Predict(PredictRow),
     Receipt(ReceiptRow),
     Trace(TraceRow),
-    Audit(Audit),
+    Audit(Box<Audit>),
     Pointer(Pointer),
 }
 
@@ -158,7 +158,7 @@ impl Shelf {
                 }
             }
             Written::Trace(row) => self.hold_trace(row.clone()),
-            Written::Audit(audit) => self.hold_audit(audit.clone()),
+            Written::Audit(audit) => self.hold_audit((**audit).clone()),
             Written::Pointer(pointer) => self.hold_pointer(pointer.clone()),
         }
     }
@@ -323,7 +323,7 @@ impl Shelf {
             )?;
         Ok(match changed {
             None => Vec::new(),
-            Some(Changed { pointer, audit }) => vec![Written::Audit(audit), Written::Pointer(pointer)],
+            Some(Changed { pointer, audit }) => vec![Written::Audit(Box::new(audit)), Written::Pointer(pointer)],
         })
     }
 }

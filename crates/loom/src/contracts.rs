@@ -340,7 +340,7 @@ impl Kept {
                     let name = row.trace_ref.clone();
                     put(&mut self.traces, row, |kept| kept.trace_ref == name);
                 }
-                Written::Audit(audit) => self.audits.push(audit),
+                Written::Audit(audit) => self.audits.push(*audit),
                 Written::Pointer(pointer) => {
                     self.pointers.insert(pointer.signature_id.clone(), pointer);
                 }
