@@ -2,9 +2,13 @@
 
 use crate::support::{self, Folder, id, stdout};
 
-use cantrip::Runtime;
+use cantrip::canon::Clock;
 use cantrip::loom::{Actor, Contracts, Page};
-use cantrip_contract::{Audit, CompiledId, OriginRow, Pointer, Provenance, SignatureId, SignatureOrigin, built_in};
+use cantrip::{MachineClock, Runtime};
+use cantrip_contract::{
+    Audit, CompiledId, EvalStatus, Evaluation, OriginRow, Pointer, Provenance, SignatureId, SignatureOrigin, Split,
+    built_in,
+};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_any;
 use cantrip_service::{Course, Promotion, Repointing, Service};
@@ -280,5 +284,39 @@ async fn three_promotes_and_two_rollbacks_land_where_walking_back_lands() {
         let nothing = service.repoint(by(None), Course::Rollback { to: None }).await;
         assert_any(&nothing.reply, codes::WRONG_STATE.any());
         assert_eq!(writers.audits().await.len(), 9);
+    }
+}
+
+#[tokio::test]
+async fn what_an_evaluation_speaks_for_is_promoted_unless_the_pointer_moved_meanwhile() {
+    for writers in Writers::all(1).await {
+        let artifacts = writers.artifacts(3).await;
+        let service = writers.service();
+        assert_any(&service.repoint(by(None), set(&artifacts[0])).await.reply, codes::CHANGED.any());
+        let spoken_for = |artifact: &CompiledId| Promotion {
+            artifact: Some(artifact.clone()),
+            evaluation: Some(Evaluation {
+                eval_id: "eval_1".to_owned(),
+                signature_id: classify(),
+                status: EvalStatus::Succeeded,
+                split: Split::Test,
+                compiled_id: artifact.clone(),
+                baseline_id: Some(artifacts[0].clone()),
+                scored: 40,
+                delta_low_micro: Some(10_000),
+                cost_per_call_micro: 900,
+                baseline_cost_per_call_micro: 900,
+                created_at: MachineClock::new().now().wall,
+            }),
+            ..Promotion::default()
+        };
+        assert_any(&service.promote(by(Some(1)), spoken_for(&artifacts[1])).await.reply, codes::CHANGED.any());
+        let audit = writers.audits().await.remove(1);
+        assert_eq!((audit.eval_id.as_deref(), audit.forced), (Some("eval_1"), false));
+        // What it was compared with is served no more.
+        let late = service.promote(by(None), spoken_for(&artifacts[2])).await;
+        assert_any(&late.reply, codes::PROMOTE_GATE.any());
+        assert_eq!(late.reply.data()["conditions"], json!(["other_baseline"]));
+        assert_eq!(writers.pointer().await.primary_artifact, artifacts[1]);
     }
 }

@@ -165,9 +165,28 @@ impl Service {
         let change = PointerChange { signature_id: signature.clone(), expected_version, change, by };
         catalog.file(vec![Row::Pointer(Box::new(change))]).await?;
         let pointer = self.pointer_of(signature).await?;
-        // A change that changes nothing leaves the version, and has no audit.
-        let audit_id = (pointer.version > expected_version).then_some(audit_id);
+        // A change that changes nothing has no audit.
+        let audit_id = if self.is_audited(&pointer, audit_id).await? { Some(audit_id) } else { None };
         Ok(Made { pointer, audit_id })
+    }
+
+    /// Whether a change was written under this id; another one may have come behind it.
+    async fn is_audited(&self, pointer: &Pointer, audit: AuditId) -> Result<bool, Refusal> {
+        if pointer.head_audit_id == Some(audit) {
+            return Ok(true);
+        }
+        let mut page = Page::FIRST;
+        loop {
+            let listed = self.runtime().loom().pointer_audits(pointer.signature_id.clone(), page).await;
+            let listed = listed.map_err(|error| store_refusal(&error))?;
+            if listed.items.iter().any(|kept| kept.audit_id == audit) {
+                return Ok(true);
+            }
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => return Ok(false),
+            }
+        }
     }
 
     async fn pointer_of(&self, signature: &SignatureId) -> Result<Pointer, Refusal> {
