@@ -48,7 +48,7 @@ fn child(parent: &Cantrip, record: &GateRecord, index: u32) -> Result<Cantrip, R
         (_, args) => Given::Tool(args.clone()),
     };
     // It was allowed when it was made: neither how many calls there were nor who approved it is asked again.
-    let standing = Standing { calls: 0, touched: Labels::none(), askable: true };
+    let standing = Standing { calls: 0, touched: Labels::none(), askable: true, children: 0 };
     let effect = match circle.decide(Asked { gate: &record.gate, given }, &standing) {
         Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => effect,
         Decision::Refused(refusal) => return Err(refusal),

@@ -583,6 +583,11 @@ impl Builder {
         self.in_circle(|circle| circle.answer_schema(schema))
     }
 
+    /// In a JavaScript circle each entry of an object that is the context is a variable of its own too.
+    pub fn spread_context(self) -> Self {
+        self.in_circle(CircleBuilder::spread_context)
+    }
+
     /// What looks at an answer before it ends a cast. Only `done` ends a cast then. Children are not looked at.
     pub fn verify(self, verifier: impl Verifier) -> Self {
         let mut builder = self.in_circle(CircleBuilder::verified);

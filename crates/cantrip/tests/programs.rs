@@ -41,6 +41,7 @@ fn flow(code: &str, count: &Count) -> recipe::Builder {
         crystals: ["scripted/child".to_owned()].into(),
         by_level: vec!["scripted/child".to_owned()],
         mediums: [MediumKind::Conversation].into(),
+        ..Delegates::default()
     };
     Cantrip::builder()
         .crystal(Programmed::new("program/flow.js", code))

@@ -95,6 +95,7 @@ fn flow(code: &str, count: &Count) -> Cantrip {
         crystals: ["scripted/child".to_owned()].into(),
         by_level: vec!["scripted/child".to_owned()],
         mediums: [MediumKind::Conversation].into(),
+        ..Delegates::default()
     };
     Cantrip::builder()
         .crystal(Programmed::new("program/flow.py", code))

@@ -81,6 +81,14 @@ pub struct Delegates {
     pub by_level: Vec<String>,
     /// Mediums that a child may ask for beside the parent's and `conversation`.
     pub mediums: BTreeSet<MediumKind>,
+    /// The medium of a child that asks for none; without one, the parent's.
+    pub medium: Option<MediumKind>,
+    /// What a child is told first that is told nothing; without it, what its parent was told.
+    pub system_prompt: Option<String>,
+    /// Utterances of a child, at most.
+    pub max_turns: Option<u64>,
+    /// Children of one cast, through whichever gate; a batch that does not fit is refused whole.
+    pub most: Option<u64>,
 }
 
 /// What a gate is to its circle.
@@ -131,6 +139,8 @@ pub(crate) struct Inner {
     /// 0 for a root.
     pub(crate) level: u32,
     pub(crate) answer: Option<Arc<Schema>>,
+    /// Where it is a variable, each entry of the context is one too.
+    pub(crate) spreads: bool,
 }
 
 impl fmt::Debug for Circle {
@@ -151,6 +161,7 @@ pub struct Builder {
     medium_labels: Option<Labels>,
     crystal: Option<String>,
     answer_schema: Option<Value>,
+    spreads: bool,
     verified: bool,
 }
 
@@ -285,6 +296,11 @@ impl Circle {
         })
     }
 
+    /// Whether each entry of the context is a variable of its own.
+    pub(crate) fn spreads_context(&self) -> bool {
+        self.inner.spreads
+    }
+
     pub(crate) fn held(&self, name: &str) -> Option<&Arc<Held>> {
         self.inner.gates.iter().find(|held| held.gate.name() == name)
     }
@@ -381,6 +397,13 @@ impl Builder {
         self
     }
 
+    /// In a JavaScript circle each entry of an object that is the context is a variable of its own too, unless its name is
+    /// a gate's or no name.
+    pub fn spread_context(mut self) -> Self {
+        self.spreads = true;
+        self
+    }
+
     /// The answer is checked by a verifier, so there must be a `done` to check.
     pub fn verified(mut self) -> Self {
         self.verified = true;
@@ -389,7 +412,8 @@ impl Builder {
 
     /// The circle, or everything that is wrong with it, in the order in which it is told.
     pub fn build(self) -> Result<Circle, Vec<CircleFault>> {
-        let Self { gates, mut wards, ward_faults, mediums, medium_labels, crystal, answer_schema, verified } = self;
+        let Self { gates, mut wards, ward_faults, mediums, medium_labels, crystal, answer_schema, verified, spreads } =
+            self;
         let mut faults: Vec<CircleFault> = ward_faults.into_iter().map(CircleFault::Ward).collect();
         wards.require_done_tool |= verified || answer_schema.is_some();
         let mut seen = BTreeSet::new();
@@ -439,7 +463,8 @@ impl Builder {
         let mut removed = BTreeMap::new();
         let gates = ward_off(held, &mut removed, &mut wards, &medium_labels);
         let restrict = Arc::new(wards.restrict.clone());
-        let inner = Inner { gates, removed, wards, restrict, medium, medium_labels, crystal, level: 0, answer };
+        let level = 0;
+        let inner = Inner { gates, removed, wards, restrict, medium, medium_labels, crystal, level, answer, spreads };
         Ok(Circle { inner: Arc::new(inner) })
     }
 }

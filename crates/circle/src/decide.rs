@@ -44,6 +44,8 @@ pub struct Standing {
     pub touched: Labels,
     /// Whether there is someone who could approve.
     pub askable: bool,
+    /// Children that its cast has spawned before.
+    pub children: u64,
 }
 
 /// What to do about a call.
@@ -182,7 +184,7 @@ impl Circle {
         if standing.calls >= limit {
             return Err(codes::calls_spent(limit, "utterance").into());
         }
-        let effect = self.effect(held, arguments)?;
+        let effect = self.effect(held, arguments, standing.children)?;
         let mut reasons = Vec::new();
         if self.wards().require_approval.asks_for(name) {
             reasons.push(ApprovalReason::Required);
@@ -281,12 +283,22 @@ impl Circle {
         Ok(())
     }
 
-    fn effect(&self, held: &Arc<Held>, mut arguments: Map<String, Value>) -> Result<Effect, Refusal> {
+    fn effect(
+        &self,
+        held: &Arc<Held>,
+        mut arguments: Map<String, Value>,
+        children_before: u64,
+    ) -> Result<Effect, Refusal> {
         match &held.role {
             Role::Done => Ok(Effect::Done { answer: arguments.remove("answer").unwrap_or_default() }),
             Role::Plain => Ok(self.permit(held, arguments)),
-            Role::Delegate { batch, delegates: _ } => {
+            Role::Delegate { batch, delegates } => {
                 let children = delegation(self, held, &arguments)?;
+                if let Some(most) = delegates.most
+                    && children_before.saturating_add(children.len() as u64) > most
+                {
+                    return Err(codes::calls_spent(most, "cast").into());
+                }
                 // A batch of nothing has its answer already: the gate itself gives it, and no turn is sealed.
                 if children.is_empty() {
                     return Ok(self.permit(held, arguments));

@@ -116,7 +116,7 @@ impl Asking<'_> {
         }
         let context = self.context(request)?;
         let system_prompt = match request.get("system_prompt") {
-            None => SystemPrompt::Inherited,
+            None => self.delegates.system_prompt.clone().map_or(SystemPrompt::Inherited, SystemPrompt::Given),
             Some(given) => given.as_str().map_or(SystemPrompt::None, |text| SystemPrompt::Given(text.to_owned())),
         };
         let wards = self.wards(request)?;
@@ -151,7 +151,8 @@ impl Asking<'_> {
         }
         let number = |key: &str| request.get(key).and_then(Value::as_u64);
         let named = Wards { max_turns: number("max_turns"), max_depth: number("max_depth"), ..Wards::default() };
-        Ok(asked.and(&named))
+        let bounded = Wards { max_turns: self.delegates.max_turns, ..Wards::default() };
+        Ok(asked.and(&named).and(&bounded))
     }
 
     /// The parent's gates that are kept, all of them if none are named; `done` always.
@@ -183,7 +184,7 @@ impl Asking<'_> {
 
     fn medium(&self, asked: Option<&str>) -> Result<MediumKind, Refusal> {
         let own = self.circle.medium();
-        let Some(name) = asked else { return Ok(own) };
+        let Some(name) = asked else { return Ok(self.delegates.medium.unwrap_or(own)) };
         let medium: MediumKind = name.parse().map_err(|fault| self.misfit("/medium", &format!("{fault}")))?;
         let offered = medium == own || medium == MediumKind::Conversation || self.delegates.mediums.contains(&medium);
         if offered { Ok(medium) } else { Err(self.misfit("/medium", &format!("{medium} is not offered to children"))) }
@@ -204,5 +205,6 @@ fn carve(parent: &Circle, gates: Vec<Arc<Held>>, asked: &Wards, medium: MediumKi
         inner.crystal = crystal;
         inner.level += 1;
         inner.answer = None;
+        inner.spreads = false;
     })
 }

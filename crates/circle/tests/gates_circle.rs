@@ -140,7 +140,7 @@ fn the_first_check_that_fails_answers() {
         [builtin::read(None)],
         json!({"restrict": {"paths": ["data"]}, "max_gate_calls": 2, "require_approval": "read"}),
     );
-    let spent = Standing { calls: 2, askable: true, touched: Labels::none() };
+    let spent = Standing { calls: 2, askable: true, touched: Labels::none(), children: 0 };
     assert_code(&refused(&circle, "none", json!(1), &spent), codes::GATE_UNKNOWN);
     assert_code(&refused(&circle, "read", json!("{"), &spent), codes::UNPARSABLE);
     assert_code(&refused(&circle, "read", json!({}), &spent), codes::SCHEMA);
@@ -281,6 +281,7 @@ fn delegating(wards: Value) -> Circle {
         crystals: ["scripted/small".to_owned()].into(),
         by_level: vec!["scripted/one".into(), "scripted/two".into()],
         mediums: [MediumKind::Python].into(),
+        ..Delegates::default()
     };
     Circle::builder()
         .gate(builtin::done())

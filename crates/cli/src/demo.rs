@@ -11,14 +11,15 @@ use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 use crate::fallen::fallen;
 use crate::paid::paid;
 use crate::present::{BOLD, DIM, Present, answer, colour, program};
+use crate::receipted::receipted;
 use crate::stream::Playback;
 use crate::tour::tour;
 
 /// A turn as a scripted model tells it: the file that the pages show too.
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
 
-/// See it at work: a cast, a fork, a replay, a kill that costs nothing, a budget, an approval, the four outcomes of a
-/// call, a streamed turn. Needs no key and no service.
+/// See it at work: a cast, a fork, a replay, a kill that costs nothing, a budget, an approval, a predict with
+/// its receipt, the four outcomes of a call, a streamed turn. Needs no key and no service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {
@@ -43,6 +44,9 @@ impl Demo {
                     return rb.error(codes::job_failed("demo", fault));
                 }
                 if let Err(fault) = paid(guard, &mut text).await {
+                    return rb.error(codes::job_failed("demo", fault));
+                }
+                if let Err(fault) = receipted(guard, &mut text).await {
                     return rb.error(codes::job_failed("demo", fault));
                 }
                 outcomes(guard, &rb, &mut text).await;

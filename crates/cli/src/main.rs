@@ -30,6 +30,7 @@ mod predict;
 mod present;
 mod process;
 mod receipt;
+mod receipted;
 mod run;
 mod schema;
 mod sig;

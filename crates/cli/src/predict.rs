@@ -69,6 +69,14 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "NUMBER")]
     repairs: Option<u8>,
 
+    /// How many programs `rlm_lite.v1` may write, from 1 to 8.
+    #[arg(long, value_name = "NUMBER")]
+    iterations: Option<u8>,
+
+    /// How many sub-calls `rlm_lite.v1` may make, from 1 to 8.
+    #[arg(long, value_name = "NUMBER")]
+    sub_calls: Option<u8>,
+
     /// It costs no more than this, as in '0.05 USD'.
     #[arg(long, value_name = "MONEY")]
     budget: Option<Money>,
@@ -165,6 +173,8 @@ impl Predict {
             max_cost: self.budget,
             timeout: Duration::from_secs(self.timeout),
             repair_attempts: self.repairs,
+            max_iterations: self.iterations,
+            max_sub_calls: self.sub_calls,
             idempotency_key: self.key.clone(),
             trace: self.trace.into(),
             ..Predicting::default()

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::config;
 
-/// Print the JSON Schema of a file: a spell, or the configuration.
+/// Print the JSON Schema of a file: a spell, the configuration, or a receipt.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
 pub(crate) struct Schema {
@@ -24,6 +24,8 @@ enum Shape {
     Spell,
     /// What cantrip.toml and the user's config.toml may say.
     Config,
+    /// What a receipt says, as `cantrip receipt show --json` gives it.
+    Receipt,
 }
 
 impl Schema {
@@ -31,6 +33,7 @@ impl Schema {
         match self.name {
             Shape::Spell => spell::schema(),
             Shape::Config => config::schema(),
+            Shape::Receipt => cantrip_ds::contract::receipt_schema(),
         }
     }
 

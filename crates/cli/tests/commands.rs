@@ -288,6 +288,9 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     for expected in [&counted, "Invalid", "0.42 USD is more than the 0.25 USD left", codes::CRASH.as_str(), "=> 17"] {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
+    for expected in [r#"=> {"label":"complaint","confidence":0.97}"#, "asked 2 times", "1 receipt, as it was written"] {
+        assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    }
     assert!(!shown.contains("divide"), "what a panic says belongs in the log:\n{shown}");
 }
 

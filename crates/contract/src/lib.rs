@@ -22,7 +22,7 @@ pub use pointer::{
 pub use promotion::{Bar, EvalStatus, Evaluation, Rule, Split, Unmet};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
-    TimingPart, receipt_hash, verify_chain,
+    TimingPart, receipt_hash, receipt_schema, verify_chain,
 };
 pub use row::{
     Altered, ArtifactRow, Need, OriginRow, PointerChange, PredictEnd, PredictKey, PredictRow, Provenance, ReceiptDraft,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use cantrip_canon::json::to_value;
 use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId, stable_hash};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{CompiledId, SignatureId, Strategy};
 
@@ -152,6 +152,114 @@ impl Receipt {
     pub fn id(&self) -> ReceiptId {
         ReceiptId::of(self.hash())
     }
+}
+
+/// The JSON Schema of a receipt as it is served: its body, and what it is called. Every field is there; what is not known
+/// is null.
+pub fn receipt_schema() -> Value {
+    let text = || json!({"type": ["string", "null"]});
+    let count = || json!({"type": "integer", "minimum": 0});
+    let hash = || json!({"type": ["string", "null"], "pattern": "^sha256:[0-9a-f]{64}$"});
+    let object = |fields: Vec<(&str, Value)>| {
+        let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let properties: serde_json::Map<String, Value> =
+            fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+        json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+    };
+    let all = |names: &[&'static str], schema: &dyn Fn() -> Value| -> Vec<(&'static str, Value)> {
+        names.iter().map(|name| (*name, schema())).collect()
+    };
+    let mut model = all(&["name", "price_version", "structured_mode"], &text);
+    model.push(("settings_hash", hash()));
+    let mut policy = all(
+        &[
+            "policy_id",
+            "authorization_id",
+            "authorization_mode",
+            "decision",
+            "reason_code",
+            "reason_codes_version",
+            "approval_id",
+            "artifact_variant",
+            "rollout_seed",
+        ],
+        &text,
+    );
+    let whole = || json!({"type": ["integer", "null"], "minimum": 0});
+    policy.extend(all(&["authorization_revision", "canary_percent", "rollout_bucket", "pointer_version"], &whole));
+    policy.push(("evaluation_hash", hash()));
+    let mut budget = all(
+        &[
+            "reserved",
+            "captured",
+            "released",
+            "overage",
+            "input_tokens",
+            "cached_tokens",
+            "output_tokens",
+            "model_calls",
+            "iterations",
+            "sub_calls",
+            "repairs",
+        ],
+        &count,
+    );
+    budget.push(("currency", text()));
+    budget.push(("remaining", json!({"type": ["integer", "null"]})));
+    budget.push(("unpriced", json!({"type": "boolean"})));
+    budget.push(("reservation_ids", json!({"type": "array", "items": {"type": "string"}})));
+    let mut timing = all(&["started_at", "completed_at"], &|| json!({"type": "string", "format": "date-time"}));
+    timing.extend(all(&["latency_ms", "waited_ms"], &count));
+    let mut fields = all(
+        &[
+            "predict_id",
+            "loom_id",
+            "thread_id",
+            "last_turn_id",
+            "error_code",
+            "signature_id",
+            "strategy_id",
+            "compiled_id",
+            "trace_ref",
+            "trace_storage",
+            "trace_artifact_uri",
+        ],
+        &text,
+    );
+    fields.extend(all(
+        &[
+            "prev_hash",
+            "catalog_version",
+            "schema_hash",
+            "prompt_hash",
+            "program_hash",
+            "params_hash",
+            "output_hash",
+            "trace_hash",
+        ],
+        &hash,
+    ));
+    fields.extend([
+        ("v", json!({"const": 1})),
+        ("kind", json!({"const": "receipt"})),
+        ("receipt_kind", json!({"enum": ["predict", "cast"]})),
+        ("purpose", json!({"enum": ["serve", "eval", "compile", null]})),
+        ("run_id", json!({"type": "string"})),
+        ("seq", json!({"type": "integer", "minimum": 1})),
+        ("status", json!({"enum": ["succeeded", "denied", "failed", "cancelled"]})),
+        ("decisions_hash", json!({"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"})),
+        ("model", object(model)),
+        ("policy", object(policy)),
+        ("budget", object(budget)),
+        ("timing", object(timing)),
+        ("receipt_id", json!({"type": "string", "pattern": "^rcpt_[0-9a-f]{32}$"})),
+        ("receipt_hash", json!({"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"})),
+        ("signature", json!({"type": ["object", "null"]})),
+    ]);
+    let mut schema = object(fields);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("receipt");
+    schema
 }
 
 /// The hash of a receipt's body.

@@ -69,3 +69,22 @@ fn a_chain_of_receipts_is_whole_or_tells_where_it_is_not() {
     forged[2].0 = ReceiptId::of(receipt_hash(&forged[2].1));
     assert_eq!(verified(&forged), Err(ChainFault::Link { id: whole[3].0.clone() }));
 }
+
+#[test]
+fn the_schema_fits_the_example_and_misses_none_of_its_fields() {
+    let mut served = published();
+    let hash = cantrip_contract::receipt_hash(&served);
+    served["receipt_id"] = value!(ReceiptId::of(hash));
+    served["receipt_hash"] = value!(hash);
+    served["signature"] = Value::Null;
+    let schema = cantrip_contract::Schema::compile(cantrip_contract::receipt_schema()).expect("a sound schema");
+    assert!(schema.violations(&served).is_empty(), "{:?}", schema.violations(&served));
+    let fields: Vec<String> = served.as_object().expect("an object").keys().cloned().collect();
+    for field in fields {
+        let mut without = served.clone();
+        without.as_object_mut().expect("an object").remove(&field);
+        assert!(!schema.violations(&without).is_empty(), "{field} is required");
+    }
+    served["more"] = value!(1);
+    assert!(!schema.violations(&served).is_empty());
+}

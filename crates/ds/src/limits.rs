@@ -19,6 +19,8 @@ cantrip::canon::limits! {
     ANSWER_TOKENS_MIN: u64 = 256, "tokens";
     /// What a message of a prompt counts beyond its bytes, at most.
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
+    /// What a program is shown of each variable before it looks itself.
+    PREVIEW_CHARS: usize = 500, "characters";
     /// Predicts of a batch that are under way at once, unless someone says otherwise.
     BATCH_TOGETHER: usize = 8, "predicts";
     /// Receipts that are verified at once.

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
 use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId, stable_hash};
+use cantrip::circle::javascript::{Javascript, Options};
+use cantrip::circle::{Delegates, Medium, MediumKind};
 use cantrip::crystal::{AnyCrystal, Choice, Crystal, Price, Sampling};
-use cantrip::gates::done;
+use cantrip::gates::{call_agent, call_agent_batch, done};
 use cantrip::loom::{
     Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Ledger, Loom, Opening,
     RunKind, Step, StepId, TruncationReason,
@@ -22,18 +24,20 @@ use cantrip::spend::{
     Trifecta, Usage, evaluate,
 };
 use cantrip::{Call, Cancel, Cantrip, CastReply, Casting, Opens, Runtime, loom_named, store_refusal};
-use cantrip_contract::limits::REPAIR_ATTEMPTS_MAX;
+use cantrip_contract::limits::{ITERATIONS_MAX, REPAIR_ATTEMPTS_MAX, SUB_CALLS_MAX};
 use cantrip_contract::{
-    Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
-    Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
+    Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Program, Purpose, ReceiptDraft,
+    ReceiptId, Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
 };
 use serde_json::{Value, json};
 
-use crate::Catalog;
-use crate::limits::{ANSWER_TOKENS_MIN, INPUT_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_TOKENS_BOUND, PREDICT_SECONDS};
+use crate::limits::{
+    ANSWER_TOKENS_MIN, INPUT_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_TOKENS_BOUND, PREDICT_SECONDS, PREVIEW_CHARS,
+};
 use crate::papers::{Files, Filing};
 use crate::structured::{Mode, Structured};
 use crate::trace::{TraceMode, Traces};
+use crate::{Catalog, contract};
 
 /// What policy is asked by before a predict opens.
 const POLICY: &str = "ds.predict.v1";
@@ -42,6 +46,20 @@ const POLICY: &str = "ds.predict.v1";
 pub trait Crystals: Send + Sync {
     /// The crystal of this name; the one that is used where nobody names any, without one.
     fn crystal(&self, name: Option<&str>) -> Result<AnyCrystal, Refusal>;
+
+    /// What runs the programs of `rlm_lite.v1`.
+    fn medium(&self, medium: contract::Medium) -> Result<Arc<dyn Medium>, Refusal> {
+        match medium {
+            contract::Medium::Javascript => {
+                let started = Javascript::start(Options::default());
+                let medium = started.map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
+                Ok(Arc::new(medium))
+            }
+            contract::Medium::Python => {
+                Err(codes::sandbox_unavailable("python", "rlm_lite.v1 runs in javascript alone in this version").into())
+            }
+        }
+    }
 }
 
 impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> Crystals for F {
@@ -66,6 +84,10 @@ pub struct Predicting {
     pub max_cost: Option<Money>,
     pub timeout: Duration,
     pub repair_attempts: Option<u8>,
+    /// Utterances of `rlm_lite.v1`.
+    pub max_iterations: Option<u8>,
+    /// Children of `rlm_lite.v1`.
+    pub max_sub_calls: Option<u8>,
     /// The same key and the same request is answered once.
     pub idempotency_key: Option<String>,
     pub trace: TraceMode,
@@ -84,6 +106,8 @@ impl Default for Predicting {
             max_cost: None,
             timeout: Duration::from_secs(PREDICT_SECONDS),
             repair_attempts: None,
+            max_iterations: None,
+            max_sub_calls: None,
             idempotency_key: None,
             trace: TraceMode::default(),
             purpose: Purpose::Serve,
@@ -203,7 +227,7 @@ impl Predictor {
         // Step 1: what is asked for, and whether it can be.
         let started = self.clock.now();
         let signature = self.catalog.signature(id).await?;
-        let repairs = ranged(how.repair_attempts, signature.program().repair_attempts())?;
+        let budget = Budget::of(&how, signature.program())?;
         signature.check_input(input)?;
         let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
         if text.len() > INPUT_BYTES_MAX {
@@ -211,7 +235,7 @@ impl Predictor {
         }
         let body = Body::new(text.into_bytes()).map_err(stored)?;
         // Step 2: whether it was asked before.
-        let request_hash = request_hash(id, input, &how, repairs)?;
+        let request_hash = request_hash(id, input, &how, budget)?;
         if let Some(before) = self.keyed(id, &how, request_hash).await? {
             return Ok(before);
         }
@@ -247,21 +271,28 @@ impl Predictor {
         };
         let filing = self.permitted(filing, &crystal, &rendered, &params).await?;
         // Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
-        let cantrip = match artifact.strategy() {
-            Strategy::Direct => direct(&signature, &artifact, &rendered, crystal, mode, &params, repairs, &how)?,
+        let (made, strategy) =
+            (Made { signature: &signature, artifact: &artifact, rendered: &rendered }, artifact.strategy());
+        let cantrip = match strategy {
+            Strategy::Direct => direct(made, crystal, mode, &params, budget, &how)?,
             Strategy::RlmLite => {
-                let fault = "rlm_lite.v1 cannot be executed by this version yet";
-                let filled = codes::artifact_incompatible(artifact.id().to_string(), id.to_string(), fault);
-                return Err(Refusal::from(filled.data(json!({"reason": "unsupported_strategy"}))).into());
+                let sub_crystal =
+                    params.sub_model.as_deref().map(|name| self.crystals.crystal(Some(name))).transpose()?;
+                let medium = self.crystals.medium(budget.medium)?;
+                programmed(made, crystal, sub_crystal, medium, input, &params, budget, &how)?
             }
         };
         let runtime = self.runtime.attended_by(Files(Arc::new(filing)));
-        let casting = Casting::on(rendered.user).cancelled_by(&how.cancel);
+        let casting = Casting::on(rendered.user.as_str()).cancelled_by(&how.cancel);
+        let casting = match strategy {
+            Strategy::Direct => casting,
+            Strategy::RlmLite => casting.context(variables(&signature, input)),
+        };
         let reply = runtime.cast(&cantrip, casting).await;
         if let Err(refused) = self.traces.store_pending(self.runtime.loom(), self.clock.now().wall).await {
             tracing::warn!(?refused, "traces that wait could not be looked at");
         }
-        self.closed(&signature, predict, reply, repairs).await
+        self.closed(&signature, strategy, predict, reply, budget.repairs).await
     }
 
     /// What a key stands for; none if nothing was asked under it.
@@ -424,6 +455,7 @@ impl Predictor {
     async fn closed(
         &self,
         signature: &Signature,
+        strategy: Strategy,
         predict: PredictId,
         reply: CastReply,
         repairs: u8,
@@ -434,11 +466,12 @@ impl Predictor {
             "receipt_id": predicted.receipt, "run_id": predicted.run, "thread_id": predicted.thread,
         });
         let id = signature.id().to_string();
-        let refusal = match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
+        let ending = reply.outcome.as_ref().map(|outcome| &outcome.ending);
+        let refusal = match ending {
             Some(Ending::Terminated { result, .. }) => {
                 return Ok(Predicted { output: Some(result.clone()), ..predicted });
             }
-            Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) => {
+            Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) if strategy == Strategy::Direct => {
                 let path = self.violated(reply.outcome.as_ref().and_then(|outcome| outcome.leaf)).await;
                 codes::output_schema(id, path, u64::from(repairs) + 1).data(data).into()
             }
@@ -447,6 +480,9 @@ impl Predictor {
                 let mut fields = Value::Object(said.data().clone());
                 for (key, value) in data.as_object().into_iter().flatten() {
                     fields[key.as_str()] = value.clone();
+                }
+                if let Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) = ending {
+                    fields["reason"] = json!("no_answer");
                 }
                 if said.reply_type().is_success() {
                     // It waits for someone: the one reply comes with what they decide.
@@ -472,24 +508,50 @@ impl Predictor {
     }
 }
 
-fn ranged(asked: Option<u8>, unless: u8) -> Result<u8, Refusal> {
+/// How often a model may be asked.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    repairs: u8,
+    iterations: u8,
+    sub_calls: u8,
+    medium: contract::Medium,
+}
+
+impl Budget {
+    /// What is asked for, else what the signature says, else what the program has by itself.
+    fn of(how: &Predicting, program: Program) -> Result<Self, Refusal> {
+        let (medium, iterations, sub_calls) = match program {
+            Program::Direct { .. } => (contract::Medium::Javascript, 3, 3),
+            Program::RlmLite { medium, max_iterations, max_sub_calls, .. } => (medium, max_iterations, max_sub_calls),
+        };
+        Ok(Self {
+            repairs: ranged("repair_attempts", how.repair_attempts, 0, REPAIR_ATTEMPTS_MAX, program.repair_attempts())?,
+            iterations: ranged("max_iterations", how.max_iterations, 1, ITERATIONS_MAX, iterations)?,
+            sub_calls: ranged("max_sub_calls", how.max_sub_calls, 1, SUB_CALLS_MAX, sub_calls)?,
+            medium,
+        })
+    }
+}
+
+fn ranged(key: &str, asked: Option<u8>, least: u8, most: u8, unless: u8) -> Result<u8, Refusal> {
     match asked {
         None => Ok(unless),
-        Some(asked) if asked <= REPAIR_ATTEMPTS_MAX => Ok(asked),
+        Some(asked) if (least..=most).contains(&asked) => Ok(asked),
         Some(asked) => {
-            let rule = format!("{asked} is not from 0 to {REPAIR_ATTEMPTS_MAX}");
-            Err(codes::schema("repair_attempts", "/repair_attempts", rule)
-                .data(json!({"reason": "invalid_iteration_budget"}))
-                .into())
+            let rule = format!("{asked} is not from {least} to {most}");
+            let filled = codes::schema(key, format!("/{key}"), rule);
+            Err(filled.data(json!({"reason": "invalid_iteration_budget"})).into())
         }
     }
 }
 
 /// What a key is bound to.
-fn request_hash(id: &SignatureId, input: &Value, how: &Predicting, repairs: u8) -> Result<Hash, Refusal> {
+fn request_hash(id: &SignatureId, input: &Value, how: &Predicting, budget: Budget) -> Result<Hash, Refusal> {
     let asked = json!({
         "signature_id": id, "input": input, "artifact": how.artifact, "model": how.model, "params": how.params,
-        "program": {"repair_attempts": repairs},
+        "program": {
+            "repair_attempts": budget.repairs, "max_iterations": budget.iterations, "max_sub_calls": budget.sub_calls,
+        },
     });
     stable_hash(&asked).map_err(|fault| codes::schema("input", "", fault.to_string()).into())
 }
@@ -584,18 +646,49 @@ fn denial(id: &SignatureId, decision: &Decision, payer: Option<&Authorization>, 
     }
 }
 
+/// What is asked, in which form, in which words.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    signature: &'a Signature,
+    artifact: &'a Artifact,
+    rendered: &'a Rendered,
+}
+
+/// What both programs have in common.
+fn begun(made: Made<'_>, call: Call, params: &Params, how: &Predicting) -> cantrip::recipe::Builder {
+    let sampling = Sampling {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        stop: params.stop.clone(),
+        ..Sampling::default()
+    };
+    let mut call = call.sampling(sampling);
+    if let Some(most) = params.max_tokens {
+        call = call.max_tokens(most);
+    }
+    let builder = Cantrip::builder()
+        .name(made.signature.id().to_string())
+        .call(call)
+        .gate(done())
+        .answer_schema(made.signature.output().written().clone())
+        .ward("timeout", format!("{}s", how.timeout.as_secs().max(1)))
+        .park(false);
+    match how.max_cost {
+        Some(cost) => builder.ward("max_cost", cost.to_string()),
+        None => builder,
+    }
+}
+
 /// `direct.v1`: a conversation whose only gate is `done`, with as many turns as it has repairs and one more.
-#[allow(clippy::too_many_arguments, reason = "what a cantrip is made of; used once, above")]
 fn direct(
-    signature: &Signature,
-    artifact: &Artifact,
-    rendered: &Rendered,
+    made: Made<'_>,
     crystal: AnyCrystal,
     mode: Mode,
     params: &Params,
-    repairs: u8,
+    budget: Budget,
     how: &Predicting,
 ) -> Result<Cantrip, Refusal> {
+    let Made { signature, artifact, rendered } = made;
     let mut demos = Vec::new();
     if !signature.prompt().names_demos() {
         for demo in artifact.demos() {
@@ -603,28 +696,93 @@ fn direct(
             demos.push((signature.render(artifact, &demo.input)?.user, output));
         }
     }
-    let sampling = Sampling {
-        temperature: params.temperature,
-        top_p: params.top_p,
-        stop: params.stop.clone(),
-        ..Sampling::default()
-    };
-    let mut call = Call::new().system_prompt(&rendered.system).sampling(sampling).tool_choice(Choice::Required);
-    if let Some(most) = params.max_tokens {
-        call = call.max_tokens(most);
-    }
+    let call = Call::new().system_prompt(&rendered.system).tool_choice(Choice::Required);
     let schema = signature.output().written().clone();
-    let mut builder = Cantrip::builder()
-        .name(signature.id().to_string())
-        .crystal(Structured::new(crystal, mode, schema.clone(), demos))
-        .call(call)
-        .gate(done())
-        .answer_schema(schema)
-        .ward("max_turns", u64::from(repairs) + 1)
-        .ward("timeout", format!("{}s", how.timeout.as_secs().max(1)))
-        .park(false);
-    if let Some(cost) = how.max_cost {
-        builder = builder.ward("max_cost", cost.to_string());
+    begun(made, call, params, how)
+        .crystal(Structured::new(crystal, mode, schema, demos))
+        .ward("max_turns", u64::from(budget.repairs) + 1)
+        .build()
+        .map_err(Refusal::from)
+}
+
+/// Names that mean something else to a program.
+const TAKEN: [&str; 9] =
+    ["inputs", "output_schema", "context", "done", "submit_answer", "call_agent", "call_agent_batch", "rand", "now"];
+
+/// What a program of `rlm_lite.v1` finds: all inputs, each under its own name too, and the shape of the answer.
+fn variables(signature: &Signature, input: &Value) -> Value {
+    let mut variables = serde_json::Map::new();
+    for (name, value) in input.as_object().into_iter().flatten().filter(|(name, _)| !TAKEN.contains(&name.as_str())) {
+        variables.insert(name.clone(), value.clone());
+    }
+    variables.insert("inputs".to_owned(), input.clone());
+    variables.insert("output_schema".to_owned(), signature.output().written().clone());
+    Value::Object(variables)
+}
+
+/// What is told of the variables: name, kind, size and how each begins; never all of it.
+fn described(signature: &Signature, input: &Value) -> String {
+    let mut text = String::from(
+        "You work by writing programs. These variables hold the input; look at them with code, they are not shown here \
+         whole:",
+    );
+    let given = variables(signature, input);
+    for (name, value) in given.as_object().into_iter().flatten().filter(|(name, _)| *name != "output_schema") {
+        let (kind, written) = match value {
+            Value::String(text) => ("text".to_owned(), text.clone()),
+            Value::Array(items) => (format!("list of {}", items.len()), value.to_string()),
+            Value::Object(entries) => (format!("object with {}", entries.len()), value.to_string()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => ("value".to_owned(), value.to_string()),
+        };
+        let shown: String = written.chars().take(PREVIEW_CHARS).collect();
+        let cut = if shown.len() < written.len() { "..." } else { "" };
+        text.push_str(&format!("\n- {name}: {kind}, {} bytes, begins {shown:?}{cut}", written.len()));
+    }
+    text.push_str("\nCall done with an answer that fits output_schema.");
+    text
+}
+
+/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls.
+#[allow(clippy::too_many_arguments, reason = "what a cantrip is made of; used once, above")]
+fn programmed(
+    made: Made<'_>,
+    crystal: AnyCrystal,
+    sub_crystal: Option<AnyCrystal>,
+    medium: Arc<dyn Medium>,
+    input: &Value,
+    params: &Params,
+    budget: Budget,
+    how: &Predicting,
+) -> Result<Cantrip, Refusal> {
+    let Made { signature, artifact, rendered } = made;
+    let mut prompt = format!("{}\n\n{}", rendered.system, described(signature, input));
+    if !signature.prompt().names_demos() {
+        for demo in artifact.demos() {
+            let (asked, answered) = (canonical(&demo.input), canonical(&demo.output));
+            let (asked, answered) = (asked.unwrap_or_default(), answered.unwrap_or_default());
+            prompt.push_str(&format!("\n\nAn example: inputs {asked} were answered {answered}"));
+        }
+    }
+    let own = crystal.name().to_owned();
+    let delegates = Delegates {
+        by_level: sub_crystal.as_ref().map(|crystal| crystal.name().to_owned()).into_iter().collect(),
+        medium: Some(MediumKind::Conversation),
+        system_prompt: artifact.sub_instructions().map(str::to_owned),
+        max_turns: Some(u64::from(budget.repairs) + 1),
+        most: Some(u64::from(budget.sub_calls)),
+        ..Delegates::default()
+    };
+    let mut builder = begun(made, Call::new().system_prompt(prompt), params, how)
+        .crystal(crystal)
+        .delegating(call_agent(), delegates.clone())
+        .delegating(call_agent_batch(), delegates)
+        .medium(medium.kind())
+        .served_by(medium)
+        .spread_context()
+        .ward("max_turns", u64::from(budget.iterations))
+        .ward("max_depth", 1);
+    if let Some(sub) = sub_crystal.filter(|sub| sub.name() != own) {
+        builder = builder.child_crystal(sub.name().to_owned(), sub);
     }
     builder.build().map_err(Refusal::from)
 }

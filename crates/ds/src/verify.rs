@@ -1,6 +1,8 @@
 //! Do receipts still say what was done? Each is compared with its own bytes, with the one before it, and with everything
 //! it names: the input, the output, the artifact, the trace, the gate records, the money.
 
+use std::collections::BTreeSet;
+
 use cantrip::canon::{Hash, RunId, bytes_hash};
 use cantrip::loom::{
     AnyLoom, Contracts, Error, Event, Journal, Ledger, Loom, Page, ReceiptsWanted, Record, Seq, Tallies,
@@ -36,17 +38,14 @@ pub struct Verified {
 pub async fn verify(loom: &AnyLoom, wanted: ReceiptsWanted) -> Result<Verified, Refusal> {
     let stored = |error: Error| store_refusal(&error);
     let mut verified = Verified::default();
-    let mut runs: Vec<RunId> = Vec::new();
+    let mut runs: BTreeSet<RunId> = BTreeSet::new();
     let mut page = Page { after: None, most: VERIFY_PAGE };
     loop {
         let found =
             loom.receipts(ReceiptsWanted { latest_first: false, ..wanted.clone() }, page).await.map_err(stored)?;
         for row in &found.items {
             verified.receipts += 1;
-            let run = one(loom, row, &mut verified.findings).await.map_err(stored)?;
-            if let Some(run) = run.filter(|run| !runs.contains(run)) {
-                runs.push(run);
-            }
+            runs.extend(one(loom, row, &mut verified.findings).await.map_err(stored)?);
         }
         match found.next {
             Some(after) => page.after = Some(after),

@@ -4,5 +4,6 @@
 
 mod catalog;
 mod predict;
+mod rlm;
 mod support;
 mod verify;

@@ -191,6 +191,7 @@ impl Machine {
             calls: u64::from(asks.number.saturating_sub(1)),
             touched: touched.clone(),
             askable: self.facts.askable,
+            children: self.children,
         };
         let asked = Asking { gate: &asks.gate, given: asks.given.clone() };
         let effect = match self.facts.circle.decide(asked, &standing) {
@@ -406,7 +407,7 @@ impl Machine {
             (true, Value::Object(arguments)) => Given::Code(Ok(arguments)),
             (_, args) => Given::Tool(args),
         };
-        let standing = Standing { calls: 0, touched: Labels::none(), askable: true };
+        let standing = Standing { calls: 0, touched: Labels::none(), askable: true, children: 0 };
         Ok(match self.facts.circle.decide(Asking { gate: &gate, given }, &standing) {
             Decision::Refused(_) => None,
             Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => Some(effect),

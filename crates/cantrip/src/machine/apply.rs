@@ -152,7 +152,8 @@ impl Machine {
                 let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().labels.clone());
                 self.touched.take(&labels.unwrap_or_default());
             }
-            Working::Verifier | Working::Delegation { .. } => {}
+            Working::Delegation { children } => self.children += children.len() as u64,
+            Working::Verifier => {}
         }
         self.group()?.calls.insert(number, call);
         Ok(())

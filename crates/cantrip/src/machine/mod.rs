@@ -168,6 +168,8 @@ pub(crate) struct Machine {
     base: Option<TurnId>,
     turns: u64,
     utterances: u64,
+    /// That it spawned.
+    children: u64,
     /// Of all attempts that reported it.
     usage: Usage,
     /// What all of its requests and calls cost.
@@ -229,6 +231,7 @@ impl Machine {
             base: past.own,
             turns: 0,
             utterances: 0,
+            children: 0,
             usage: Usage::default(),
             spent: Spent::default(),
             touched: past.touched,

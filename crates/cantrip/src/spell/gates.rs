@@ -315,7 +315,8 @@ impl Spell {
             },
             GateKind::Delegation { by_level, crystals, mediums } => {
                 let crystals = crystals.iter().chain(by_level).cloned().collect();
-                delegates = Delegates { crystals, by_level: by_level.clone(), mediums: mediums.clone() };
+                let (by_level, mediums) = (by_level.clone(), mediums.clone());
+                delegates = Delegates { crystals, by_level, mediums, ..Delegates::default() };
                 match cantrip_circle::gate::canonical_name(&gate.name) {
                     "call_agent" => builtin::call_agent(),
                     _ => builtin::call_agent_batch(),

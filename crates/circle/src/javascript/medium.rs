@@ -94,9 +94,78 @@ impl Medium for Javascript {
         let Isolation { seed, context } = isolation;
         let spec = Spec { seed, limits: limits(&circle.wards().medium), gates: gates(circle) };
         let sandbox = self.host.sandbox(Arc::new(spec));
-        Ok(Some(Box::new(AtRest { sandbox, context })))
+        Ok(Some(Box::new(AtRest { sandbox, context: context.map(|context| variables(circle, context)) })))
     }
 }
+
+/// The context as the variables that a program finds.
+fn variables(circle: &Circle, context: Value) -> Map<String, Value> {
+    let mut variables = Map::new();
+    if let (true, Value::Object(entries)) = (circle.spreads_context(), &context) {
+        let bound: Vec<String> = gates(circle).into_iter().map(|gate| gate.name).collect();
+        let is_name = |name: &str| {
+            let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
+            name.bytes().next().is_some_and(letter)
+                && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+                && !RESERVED.contains(&name)
+        };
+        let free = entries.iter().filter(|(name, _)| is_name(name) && !bound.contains(name));
+        variables.extend(free.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    variables.insert("context".to_owned(), context);
+    variables
+}
+
+/// Words that no variable can be called by.
+const RESERVED: [&str; 47] = [
+    "await",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "instanceof",
+    "interface",
+    "let",
+    "new",
+    "null",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "return",
+    "static",
+    "super",
+    "switch",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+    "undefined",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+];
 
 /// The program that a call of the tool brings.
 fn program(args: &Value) -> Result<String, Refusal> {
@@ -161,7 +230,7 @@ fn capabilities(circle: &Circle) -> String {
 /// A sandbox between two programs. The context becomes a variable with the first.
 struct AtRest {
     sandbox: Resting,
-    context: Option<Value>,
+    context: Option<Map<String, Value>>,
 }
 
 impl fmt::Debug for AtRest {
@@ -187,8 +256,7 @@ impl Sandbox for AtRest {
                 Ok(text) => text,
                 Err(fault) => return Ok(unreadable(fault.to_string(), Self { sandbox, context })),
             };
-            let variables = context.map(|context| Map::from_iter([("context".to_owned(), context)]));
-            let event = sandbox.run(text.with_variables(variables.unwrap_or_default())).await;
+            let event = sandbox.run(text.with_variables(context.unwrap_or_default())).await;
             next(event, name)
         })
     }
