@@ -256,9 +256,12 @@ impl Predict {
         let text = if shown == "-" {
             given::standard_input()?
         } else {
-            std::fs::read_to_string(file).map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Refusal::from(codes::file_missing(shown.as_str())),
-                _ => codes::io_failed("read", shown.as_str(), error.to_string()).into(),
+            std::fs::read_to_string(file).map_err(|error| {
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    Refusal::from(codes::file_missing(shown.as_str()))
+                } else {
+                    codes::io_failed("read", shown.as_str(), error.to_string()).into()
+                }
             })?
         };
         let mut inputs = Vec::new();

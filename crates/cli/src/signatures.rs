@@ -26,10 +26,14 @@ impl Files for Beside {
 /// The signature in a file.
 pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Refusal::from(codes::file_missing(shown.as_str())),
-        std::io::ErrorKind::InvalidData => codes::target_unusable(shown.as_str(), "it is not text").into(),
-        _ => codes::io_failed("read", shown.as_str(), error.to_string()).into(),
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            Refusal::from(codes::file_missing(shown.as_str()))
+        } else if error.kind() == std::io::ErrorKind::InvalidData {
+            codes::target_unusable(shown.as_str(), "it is not text").into()
+        } else {
+            codes::io_failed("read", shown.as_str(), error.to_string()).into()
+        }
     })?;
     let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
     Signature::read(&text, &Beside(folder)).map_err(|fault| fault.refusal(&shown))

@@ -155,12 +155,12 @@ impl fmt::Debug for Predictor {
 /// Why a predict ended without an output, and the receipt that says so.
 struct Unanswered {
     refusal: Refusal,
-    predicted: Predicted,
+    predicted: Box<Predicted>,
 }
 
 impl From<Refusal> for Unanswered {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, predicted: Predicted::default() }
+        Self { refusal, predicted: Box::default() }
     }
 }
 
@@ -212,7 +212,7 @@ impl Predictor {
                             });
                             (rb.success(codes::predicted(id.to_string()).data(data)), predicted)
                         }
-                        Err(Unanswered { refusal, predicted }) => (rb.refuse(refusal), predicted),
+                        Err(Unanswered { refusal, predicted }) => (rb.refuse(refusal), *predicted),
                     };
                     *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = predicted;
                     reply
@@ -405,7 +405,7 @@ impl Predictor {
         }
         let refusal = denial(&filing.signature, &decision, payer.as_ref(), self.clock.now());
         let receipt = self.denied(&filing, run, &decision, &input).await?;
-        let predicted = Predicted { receipt, run: Some(run), ..Predicted::default() };
+        let predicted = Box::new(Predicted { receipt, run: Some(run), ..Predicted::default() });
         Err(Unanswered { refusal, predicted })
     }
 
@@ -493,7 +493,7 @@ impl Predictor {
                 Refusal::dynamic(said.code().as_str(), fields).unwrap_or_else(Refusal::from)
             }
         };
-        Err(Unanswered { refusal, predicted })
+        Err(Unanswered { refusal, predicted: Box::new(predicted) })
     }
 
     /// Where the last output did not fit.

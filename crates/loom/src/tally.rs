@@ -170,7 +170,12 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
                     TruncationReason::Cancelled | TruncationReason::ParentTerminated => {
                         cantrip_reply::codes::ENDED_FROM_OUTSIDE.any().as_str().to_owned()
                     }
-                    _ => cantrip_reply::codes::WARD_REACHED.any().as_str().to_owned(),
+                    TruncationReason::MaxTurns
+                    | TruncationReason::Timeout
+                    | TruncationReason::MaxTokens
+                    | TruncationReason::MaxCost
+                    | TruncationReason::LoopDetected
+                    | TruncationReason::CrystalError => cantrip_reply::codes::WARD_REACHED.any().as_str().to_owned(),
                 },
                 |error| error.mark.code.clone(),
             );

@@ -25,10 +25,10 @@ pub(crate) fn write(written: &Written) -> Result<Write, Error> {
 
 /// One of our own words, as it is written in a column.
 fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
-    match cantrip_canon::json::to_value(value)? {
-        serde_json::Value::String(word) => Ok(Value::Text(word)),
-        _ => Err(astray("a word of ours is no text")),
-    }
+    let serde_json::Value::String(word) = cantrip_canon::json::to_value(value)? else {
+        return Err(astray("a word of ours is no text"));
+    };
+    Ok(Value::Text(word))
 }
 
 fn signature(row: &SignatureRow) -> Result<Write, Error> {

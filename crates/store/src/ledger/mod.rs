@@ -134,8 +134,8 @@ impl Till {
         changes: &Changes,
         refused: bool,
     ) -> Result<Accounts, Fault> {
-        let mut accounts = Accounts::default();
-        accounts.refused = changes.decisions.last().filter(|_| refused).cloned();
+        let refused_by = changes.decisions.last().filter(|_| refused).cloned();
+        let mut accounts = Accounts { refused: refused_by, ..Accounts::default() };
         for id in step.reservations_wanted(refused) {
             self.load_moved(link, &id).await?;
             let booked = changes.rows.get(&id).or_else(|| self.book.reservation(&id)).cloned();
