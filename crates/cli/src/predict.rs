@@ -237,7 +237,8 @@ impl Predict {
         let status = present.shown(guarded, || {
             answer_of_entity(&format!("{}\n", predicted.output.clone().unwrap_or_default()));
         });
-        if !present.json && !(self.quiet && status == 0) {
+        let silent = present.json || (self.quiet && status == 0);
+        if !silent {
             tell(&predicted);
         }
         ExitCode::from(status)
