@@ -7,6 +7,8 @@
 mod fold;
 mod measure;
 #[cfg(feature = "rooms")]
+mod predict;
+#[cfg(feature = "rooms")]
 mod spend;
 #[cfg(feature = "rooms")]
 mod store;
@@ -39,6 +41,8 @@ const BENCHES: &[Bench] = &[
         about: "reservations under one budget and under many, against bare transactions",
         run: spend::run,
     },
+    #[cfg(feature = "rooms")]
+    Bench { name: "predict", about: "a predict, against the cast it wraps; receipts verified", run: predict::run },
     #[cfg(feature = "rooms")]
     Bench {
         name: "fold",

@@ -589,7 +589,7 @@ pub(super) async fn a_trace_goes_from_its_row_to_its_object<S: Subject>(subject:
         .contract(Row::Trace(Box::new(row.clone())));
     assert!(matches!(append(store, step).await, Answer::Committed(_)));
     assert_eq!(store.trace(name.clone()).await.expect("it is there"), row);
-    assert_eq!(store.traces(TraceState::Pending, Page::FIRST).await.expect("traces").items, [row.clone()]);
+    assert_eq!(store.traces(TraceState::Pending, Page::FIRST).await.expect("traces").items, std::slice::from_ref(&row));
     let moved = |to| Row::TraceMoved { trace_ref: name.clone(), to };
     let stored = TraceMove::Stored { summary: "{}".to_owned(), at: now };
     for _ in 0..2 {
