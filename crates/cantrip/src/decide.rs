@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cantrip_canon::{ApprovalId, RunId, Timestamp};
-use cantrip_loom::{Actor, Answer, Draft, Event, Held, Journal, Kind, Loom, RunState, Seq, Step, StepId};
+use cantrip_canon::{ApprovalId, EntityId, Money, RunId, Timestamp};
+use cantrip_loom::{Actor, Answer, Draft, Event, Held, Journal, Kind, Ledger, Loom, RunState, Seq, Step, StepId};
 use cantrip_reply::{Call, Guarded, Refusal, codes};
+use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Operation};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -56,6 +57,10 @@ pub struct Pending {
     pub approval_id: ApprovalId,
     pub gate: String,
     pub args: Value,
+    /// What it may cost, where it costs something.
+    pub cost: Option<Money>,
+    /// Why policy wants a person, where one is kept.
+    pub reason_code: Option<String>,
     /// Which wards ask, and what else whoever decides should know.
     pub reasons: Value,
     /// After this it is Denied.
@@ -85,7 +90,9 @@ impl Runtime {
             let args = self.loaded_args(payload.get("args")).await?;
             let gate = payload.get("gate").and_then(Value::as_str).unwrap_or_default().to_owned();
             let reasons = payload.get("reasons").cloned().unwrap_or_default();
-            pending.push(Pending { approval_id, gate, args, reasons, expires_at });
+            let cost = payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
+            let reason_code = payload.get("reason_code").and_then(Value::as_str).map(str::to_owned);
+            pending.push(Pending { approval_id, gate, args, cost, reason_code, reasons, expires_at });
         }
         Ok(pending)
     }
@@ -144,6 +151,11 @@ impl Runtime {
         let wrong = |kind: &str, id: String, state: &str, wanted: &str| {
             Unable::from(Refusal::from(codes::wrong_state(kind, id, state, "deciding", wanted)))
         };
+        // Who asks cannot answer: neither the entity, nor a child or gate of it in its name.
+        if deciding.actor.as_str().parse::<EntityId>().is_ok() {
+            let subject = format!("a decision of {}", deciding.actor.as_str());
+            return Err(Refusal::from(codes::not_authorized(subject, "only a person decides")).into());
+        }
         match self.loom().run(run).await?.state {
             RunState::Terminated | RunState::Truncated => {
                 return Err(wrong("run", run.to_string(), "ended", "a run that waits"));
@@ -151,7 +163,7 @@ impl Runtime {
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
         let asked = self.requests(run).await?.into_iter().rfind(|asked| asked.approval_id == approval);
-        let Some(Request { decided, expires_at, .. }) = asked else {
+        let Some(Request { decided, expires_at, payload, .. }) = asked else {
             return Err(Refusal::from(codes::not_found("approval", approval.to_string())).into());
         };
         let now = self.now().wall;
@@ -162,7 +174,10 @@ impl Runtime {
                 let event = Event::Other { kind: DECIDED.to_owned(), payload: deciding.payload(approval) };
                 // Of two who decide at once the store lets one in: both write the same step.
                 let id = StepId::new(format!("decide-{approval}")).expect("a short name");
-                let step = Step::beside(id, run).record(Draft::new(now, event)?);
+                let mut step = Step::beside(id, run).record(Draft::new(now, event)?);
+                if payload.contains_key("subject_hash") {
+                    step = step.money(self.ruled(approval, deciding, now).await?);
+                }
                 match self.loom().append(step).await? {
                     Answer::Committed(_) => return Ok(()),
                     Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => "decided",
@@ -170,5 +185,21 @@ impl Runtime {
             }
         };
         Err(wrong("approval", approval.to_string(), state, "one that is pending"))
+    }
+
+    /// The same for the ledger: what was asked for is granted, or nothing is.
+    async fn ruled(
+        &self,
+        approval: ApprovalId,
+        deciding: &Deciding,
+        at: Timestamp,
+    ) -> Result<Operation, cantrip_loom::Error> {
+        let verdict = if deciding.approved {
+            ApprovalVerdict::Approved(self.loom().approval(approval).await?.request.requested)
+        } else {
+            ApprovalVerdict::Refused
+        };
+        let (by, reason) = (deciding.actor.as_str().to_owned(), deciding.reason.clone());
+        Ok(Operation::DecideApproval(ApprovalDecision { approval, verdict, by, reason, at }))
     }
 }

@@ -22,6 +22,7 @@ use crate::driver::{
 };
 use crate::machine::{Facts, Machine, Medium, Past, millis, reply_of};
 use crate::recipe::Cantrip;
+use crate::touched;
 
 /// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
 #[derive(Debug, Clone)]
@@ -290,7 +291,9 @@ impl Episode {
                 let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
                 run.office.is_about(entity);
                 run.remember(logs, bodies);
-                run.take_stock(|_| false).await?;
+                let again = touched::made_again(&run.past, cantrip.circle(), &run.bodies)?;
+                run.adopted = Arc::new(run.take_stock(|call| again.contains(call)).await?);
+                machine.adopts(Arc::clone(&run.adopted));
                 if let Some(log) = run.past.get(&entity) {
                     worked = log.worked;
                     machine.knows(run.kin());

@@ -15,6 +15,7 @@ mod lineage;
 pub mod list;
 mod live;
 mod machine;
+pub mod policy;
 pub mod recipe;
 mod replay;
 mod resume;

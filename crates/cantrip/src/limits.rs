@@ -49,6 +49,9 @@ cantrip_canon::limits! {
     HOLD_GRACE_SECONDS: u64 = 60, "s";
     /// How often what is left reserved is looked through by who takes a run over, if others mark some of it meanwhile.
     ESTATE_TRIES_MAX: usize = 8, "times";
+    /// How long the terms of an authorization without limits are taken as they were: a change of them reaches calls that cost
+    /// nothing this much later.
+    POLICY_LOOK_MS: u64 = 250, "ms";
     /// How often holds without a living owner are looked for while something is cast.
     SWEEP_MS: u64 = 30_000, "ms";
     /// How long a lease lasts unless it is renewed.

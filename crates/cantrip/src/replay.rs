@@ -287,8 +287,10 @@ impl Again<'_> {
             self.money_left = replay.said.then(|| money_left(&group[replay.closed])).flatten();
             let effect = self.told(machine, |machine, world| machine.next(world))?;
             let what = match effect {
-                Effect::Authorize(_) => Happened::Authorized,
-                Effect::Reserve(calls) => Happened::Reserved(calls.iter().map(|_| None).collect()),
+                Effect::Authorize(inquiries) => {
+                    Happened::Authorized(inquiries.iter().map(|asked| replay.said(asked.call.number())).collect())
+                }
+                Effect::Reserve(_) => Happened::Reserved,
                 Effect::Append { events, .. } => {
                     for (_, event) in &events {
                         replay.appended(event)?;

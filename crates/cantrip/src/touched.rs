@@ -46,6 +46,34 @@ pub(crate) fn in_run(
     Ok(logs.keys().map(with_children).collect())
 }
 
+/// The calls that were paid for, have no answer and are made again: with the same key that changes nothing more.
+pub(crate) fn made_again(
+    logs: &HashMap<EntityId, Log>,
+    circle: &Circle,
+    bodies: &dyn Bodies,
+) -> Result<HashSet<CallId>, Error> {
+    let mut again = HashSet::new();
+    for log in logs.values() {
+        let mut said: Option<(TurnId, Utterance)> = None;
+        for (_, event) in &log.events {
+            if let Event::Opened(opened) = event {
+                said = Some((opened.turn_id, opened.utterance.load(bodies)?));
+            }
+            let Event::Started(started) = event else { continue };
+            let gate = match &started.asked {
+                Some(asked) => Some(asked.gate.as_str()),
+                None => said.as_ref().and_then(|said| called(said, started.call_id)),
+            };
+            let idempotent =
+                gate.and_then(|gate| circle.gate(gate)).is_some_and(|gate| gate.promises().is_idempotent());
+            if started.reservation_id.is_some() && idempotent {
+                again.insert(started.call_id);
+            }
+        }
+    }
+    Ok(again)
+}
+
 /// What an entity has touched itself, and its children whose call is settled.
 fn of_log(log: &Log, circle: &Circle, bodies: &dyn Bodies) -> Result<(Labels, Vec<EntityId>), Error> {
     let given = log.entity.as_ref().map(|entity| entity.labels.as_slice()).unwrap_or_default();

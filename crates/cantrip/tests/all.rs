@@ -28,6 +28,7 @@ mod parking;
 mod programs;
 mod recipe;
 mod servers;
+mod settling;
 mod shell;
 mod simulation;
 mod spell;

@@ -17,34 +17,34 @@ use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
 use serde_json::json;
 use support::{Acting, Count, Dying, call, done, house_of, intent_of, memory, said_before, script, talking};
 
-fn money(text: &str) -> Money {
+pub(crate) fn money(text: &str) -> Money {
     text.parse().unwrap()
 }
 
 /// A dollar for a million tokens in, ten for a million out: a token of answer is ten micros.
-fn listed() -> Price {
+pub(crate) fn listed() -> Price {
     Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
 }
 
-fn used(prompt: u64, completion: u64) -> Usage {
+pub(crate) fn used(prompt: u64, completion: u64) -> Usage {
     Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() }
 }
 
 /// Each reservation: its state, the number of its attempt, what was booked, what was held.
-async fn rows(runtime: &Runtime) -> Vec<(&'static str, u32, i64, i64)> {
+pub(crate) async fn rows(runtime: &Runtime) -> Vec<(&'static str, u32, i64, i64)> {
     let rows = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
     let told =
         |row: &cantrip_spend::Row| (row.state_name(), row.terms().attempt, row.spent(), row.terms().amount.micros());
     rows.iter().map(|booked| told(&booked.row)).collect()
 }
 
-async fn adds_up(runtime: &Runtime) {
+pub(crate) async fn adds_up(runtime: &Runtime) {
     let findings = runtime.loom().audit().await.unwrap();
     assert!(findings.adds_up(), "{findings:?}");
 }
 
 /// Gives the cantrip of this name so much, and no more.
-async fn grant(runtime: &Runtime, name: &str, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
+pub(crate) async fn grant(runtime: &Runtime, name: &str, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
     let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
     let id = AuthorizationRef::Issued(IdSource::seeded(99).next(at));
     let mut terms = Terms {

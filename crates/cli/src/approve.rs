@@ -65,11 +65,18 @@ impl<'a> Approvals<'a> {
     /// None where nobody answers: the run waits on.
     async fn asked(&mut self, call: &Pending) -> Option<Deciding> {
         let person = Actor::new("person at the terminal").ok()?;
-        if self.granted.contains(&call.gate) {
+        // What costs something is asked about each time.
+        if call.cost.is_none() && self.granted.contains(&call.gate) {
             return Some(Deciding::approve(person));
         }
         let choices = vec![ONCE.to_owned(), FOR_THE_RUN.to_owned(), REFUSE.to_owned()];
-        let mut question = format!("May it call {}?\n{}", call.gate, self.shown(call));
+        let mut question = match &call.cost {
+            Some(cost) => format!("May it spend up to {cost} on {}?\n{}", call.gate, self.shown(call)),
+            None => format!("May it call {}?\n{}", call.gate, self.shown(call)),
+        };
+        if let Some(code) = &call.reason_code {
+            question.push_str(&format!("\n({})", harmless(code)));
+        }
         loop {
             let answer = Person.ask(None, Question { question, choices: choices.clone() }).await.ok()?;
             match answer.trim() {

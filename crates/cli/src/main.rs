@@ -27,6 +27,7 @@ mod paid;
 mod person;
 mod pointer;
 mod predict;
+mod policy;
 mod present;
 mod process;
 mod receipt;
@@ -92,6 +93,7 @@ enum Command {
     Artifact(artifact::ArtifactCommand),
     Pointer(pointer::PointerCommand),
     Spend(spend::SpendCommand),
+    Policy(policy::PolicyCommand),
     Schema(schema::Schema),
     Conformance(conformance::Conformance),
     Completions(completions::Completions),
@@ -156,6 +158,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Artifact(artifact) => artifact.run(&guard, present).await,
         Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,
+        Command::Policy(policy) => policy.run(&guard, present).await,
         Command::Schema(schema) => {
             let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;
             present.reply(guarded, || schema.draw())

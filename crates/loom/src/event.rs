@@ -6,8 +6,8 @@
 //! A kind that this version does not know is [`Event::Other`] and passes through unchanged; those of policy,
 //! approvals, money, predictions and jobs stand there until their rooms give them types.
 
-use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, TurnId, json, stable_hash};
-use cantrip_spend::{Evaluation, ReservationId};
+use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, Timestamp, TurnId, json, stable_hash};
+use cantrip_spend::{ApprovalMark, Evaluation, Owner, ReservationId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -247,11 +247,38 @@ pub struct CallSettled {
     pub cost: Option<Money>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Evaluation>,
+    /// What that was made from, where no ledger has it: of a call that costs nothing and was allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Box<Judged>>,
     /// Of an attempt: its number, and what it used if that was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+}
+
+/// What policy was told about a call that costs nothing, beside what its records say: enough to ask again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    pub at: Timestamp,
+    /// Of the authorization's terms.
+    pub revision: u64,
+    pub owner: Owner,
+    /// The name of the spell, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// What the gate brings in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// What the entity had touched, under the ward `trifecta`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touched: Option<Vec<String>>,
+    /// A ward asks for an approval.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approval_ward: bool,
+    /// What came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalMark>,
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -190,9 +190,10 @@ fn tell(operation: &Operation, changes: &Changes) -> Result<Vec<Draft>, Error> {
             }
             Ok(told)
         }
-        // A cap stands in the record of its cast; what is asked and decided is told by whoever asks and decides; an
+        // A cap stands in the record of its cast; what was judged, asked and decided is told by whoever did; an
         // authorization belongs to no run.
         Operation::SetCap(_)
+        | Operation::Note(_)
         | Operation::AskApproval(_)
         | Operation::DecideApproval(_)
         | Operation::Authorize(_)

@@ -10,6 +10,7 @@ mod changes;
 mod ds;
 pub mod limits;
 mod pointers;
+mod policy;
 mod read;
 mod runs;
 mod spend;

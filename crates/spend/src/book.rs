@@ -348,6 +348,10 @@ impl Page<'_> {
             Operation::Reserve(asked) => self.reserve(asked, asker),
             Operation::Move { reservation, to, at } => self.advance(reservation, to, *at, asker),
             Operation::SetCap(terms) => self.set_cap(terms),
+            Operation::Note(decided) => {
+                self.changes.decisions.push(Decided::clone(decided));
+                Ok(Applied::Done)
+            }
             Operation::AskApproval(asked) => self.ask(asked),
             Operation::DecideApproval(decided) => self.decide(decided),
             Operation::Authorize(issued) => self.authorize(issued),

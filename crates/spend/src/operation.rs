@@ -4,8 +4,8 @@ use cantrip_canon::{ApprovalId, DecisionId, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalDecision, ApprovalRequest, AuthorizationRef, CallKey, Guards, Phase, Principal, ProviderKey, ReservationId,
-    Subject, Terms, Trifecta,
+    ApprovalDecision, ApprovalRequest, AuthorizationRef, CallKey, Decided, Guards, Phase, Principal, ProviderKey,
+    ReservationId, Subject, Terms, Trifecta,
 };
 
 /// What repeating the call could do.
@@ -93,6 +93,8 @@ pub enum Unknown {
     Crashed,
     /// It answered, and did not say what it counted.
     UsageNotReported,
+    /// It failed, and nobody said that it was not charged for.
+    Failed,
     MissingProviderCorrelationId,
 }
 
@@ -104,6 +106,7 @@ impl Unknown {
             Self::StreamCut => "stream_cut",
             Self::Crashed => "crashed",
             Self::UsageNotReported => "usage_not_reported",
+            Self::Failed => "failed",
             Self::MissingProviderCorrelationId => "missing_provider_correlation_id",
         }
     }
@@ -207,8 +210,14 @@ pub struct Revoke {
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     Reserve(Box<Reserve>),
-    Move { reservation: ReservationId, to: Move, at: Timestamp },
+    Move {
+        reservation: ReservationId,
+        to: Move,
+        at: Timestamp,
+    },
     SetCap(SetCap),
+    /// Keeps a decision that held no money, with all that it was made from.
+    Note(Box<Decided>),
     AskApproval(ApprovalRequest),
     DecideApproval(ApprovalDecision),
     Authorize(Box<Authorize>),
@@ -244,6 +253,7 @@ impl Operation {
             Self::Reserve(asked) => asked.hold.id().to_string(),
             Self::Move { reservation, .. } => reservation.to_string(),
             Self::SetCap(cap) => cap.scope.clone(),
+            Self::Note(decided) => decided.id.to_string(),
             Self::AskApproval(asked) => asked.approval.to_string(),
             Self::DecideApproval(decided) => decided.approval.to_string(),
             Self::Authorize(issued) => issued.authorization.to_string(),
@@ -256,9 +266,12 @@ impl Operation {
     pub fn is_of_authorization(&self) -> bool {
         match self {
             Self::Authorize(_) | Self::Revise(_) | Self::Revoke(_) => true,
-            Self::Reserve(_) | Self::Move { .. } | Self::SetCap(_) | Self::AskApproval(_) | Self::DecideApproval(_) => {
-                false
-            }
+            Self::Reserve(_)
+            | Self::Move { .. }
+            | Self::SetCap(_)
+            | Self::Note(_)
+            | Self::AskApproval(_)
+            | Self::DecideApproval(_) => false,
         }
     }
 
@@ -273,6 +286,7 @@ impl Operation {
             },
             Self::Reserve(_)
             | Self::SetCap(_)
+            | Self::Note(_)
             | Self::AskApproval(_)
             | Self::Authorize(_)
             | Self::Revise(_)

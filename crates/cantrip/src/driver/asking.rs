@@ -17,7 +17,7 @@ impl Seat {
     /// only others of its tree stand against waits until something of theirs is settled.
     /// Nothing if the cast is to rest meanwhile.
     pub(super) async fn reserve(&mut self, calls: &[Worst]) -> Option<Happened> {
-        let free = || Some(Happened::Reserved(calls.iter().map(|_| None).collect()));
+        let free = || Some(Happened::Reserved);
         let Some(amount) = calls.iter().find_map(|worst| worst.tokens) else { return free() };
         let tokens = Arc::clone(&self.run.tokens);
         let moved = tokens.moved();

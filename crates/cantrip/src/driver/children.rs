@@ -100,6 +100,7 @@ impl Seat {
         let view = crate::list::View::new(cantrip.frame(capabilities).windowed(window));
         let past = Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched, images: Vec::new() };
         let mut machine = Machine::new(facts, past);
+        machine.adopts(Arc::clone(&run.adopted));
         if let Some(log) = log {
             machine.knows(run.kin());
             for (at, event) in &log.events {

@@ -152,7 +152,7 @@ impl Office {
             Ruling::NeedsApproval => "needs_approval",
         };
         self.inner().refused = Some(PolicyPart {
-            policy_id: Some(crate::machine::POLICY.to_owned()),
+            policy_id: Some(crate::policy::POLICY.to_owned()),
             authorization_id: payer.map(|payer| payer.to_string()),
             decision: Some(ruling.to_owned()),
             reason_code: Some(decision.reason_code.as_str().to_owned()),

@@ -57,7 +57,7 @@ impl Run {
                 }
             }
             match self.append_paid(Vec::new(), Vec::new(), moves).await {
-                Ok(Written::Whole(_)) => {
+                Ok(Written::Whole { .. }) => {
                     for (scope, amount) in lost {
                         self.purse.lost(self.of_scope(&scope), amount);
                     }

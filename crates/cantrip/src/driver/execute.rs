@@ -71,6 +71,9 @@ impl Hands<'_> {
             changes: entered.changes,
             bodies: entered.bodies,
             cost: entered.cost,
+            correlation: entered.correlation,
+            doubt: entered.doubt,
+            unbegun: entered.unbegun,
             clock: meta.ended_at(),
             score,
         }

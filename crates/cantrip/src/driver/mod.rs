@@ -13,6 +13,7 @@ mod execute;
 mod grant;
 mod halting;
 mod idle;
+mod judging;
 mod purse;
 mod run;
 mod runtime;

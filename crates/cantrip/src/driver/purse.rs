@@ -5,23 +5,28 @@
 //! when someone last looked. Where a store keeps no ledger the wards are all there is.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cantrip_canon::{Currency, EntityId, Money, RunId};
 use cantrip_circle::Wards;
 use cantrip_loom::{Error, Ledger};
-use cantrip_spend::{Authorization, Move, Operation, Owner, Principal, ReservationId, SetCap};
+use cantrip_spend::{Authorization, Move, Named, Operation, Owner, Principal, ReservationId, SetCap};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
 use super::{Runtime, Stopped, Tokens};
+use crate::limits::POLICY_LOOK_MS;
 use crate::machine::Payer;
 use crate::recipe::Cantrip;
 
 /// The money of one run.
 #[derive(Debug)]
 pub(crate) struct Purse {
-    payer: Option<Payer>,
+    payer: Mutex<Option<Arc<Payer>>>,
+    /// When the authorization was last looked at.
+    looked: Mutex<Option<Instant>>,
     currency: Currency,
     /// Micro-units, counted as tokens are: at every level on the way up.
     account: Tokens,
@@ -54,19 +59,15 @@ impl Purse {
             Err(error) => return Err(error.into()),
         };
         let currency = cantrip.price().currency();
-        let payer = authorization.as_ref().map(|found| Payer {
-            authorization: found.id,
-            owner,
-            currency: found.agreement.terms.currency,
-            limited: room(found).is_some(),
-        });
+        let payer = authorization.as_ref().map(|found| Arc::new(paying(found, owner)));
         let room = authorization.as_ref().and_then(room);
         let (account, held, settled) = (Tokens::default(), Mutex::default(), Notify::new());
-        Ok(Self { payer, currency, account, room: Mutex::new(room), held, settled })
+        let (payer, looked) = (Mutex::new(payer), Mutex::new(Some(Instant::now())));
+        Ok(Self { payer, looked, currency, account, room: Mutex::new(room), held, settled })
     }
 
-    pub(crate) fn payer(&self) -> Option<&Payer> {
-        self.payer.as_ref()
+    pub(crate) fn payer(&self) -> Option<Arc<Payer>> {
+        self.payer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn currency(&self) -> Currency {
@@ -75,7 +76,7 @@ impl Purse {
 
     /// The cap that a root's wards set on everything below it.
     pub(crate) fn cap(&self, scope: &str, wards: &Wards) -> Option<Operation> {
-        let payer = self.payer.as_ref()?;
+        let payer = self.payer()?;
         let limit = *wards.max_cost.iter().find(|limit| limit.currency() == payer.currency)?;
         let (authorization, scope) = (payer.authorization, scope.to_owned());
         Some(Operation::SetCap(SetCap { authorization, scope, parent: None, limit }))
@@ -85,6 +86,13 @@ impl Purse {
     pub(crate) fn enter(&self, entity: EntityId, parent: Option<EntityId>, wards: Option<&Wards>) {
         let limit = wards.and_then(|wards| wards.max_cost.iter().find(|limit| limit.currency() == self.currency));
         self.account.enter(entity, parent, limit.and_then(|limit| u64::try_from(limit.micros()).ok()));
+    }
+
+    /// A gate cost something.
+    pub(crate) fn spent(&self, entity: EntityId, cost: Money) {
+        if cost.currency() == self.currency {
+            self.charge(entity, u64::try_from(cost.micros()).unwrap_or(0));
+        }
     }
 
     pub(crate) fn charge(&self, entity: EntityId, micros: u64) {
@@ -121,6 +129,7 @@ impl Purse {
                     }
                 }
                 Operation::SetCap(_)
+                | Operation::Note(_)
                 | Operation::AskApproval(_)
                 | Operation::DecideApproval(_)
                 | Operation::Authorize(_)
@@ -137,10 +146,23 @@ impl Purse {
         Money::new(i64::try_from(least).unwrap_or(i64::MAX), self.currency).ok()
     }
 
-    /// Looks at the authorization again: others may have spent of it.
+    /// Looks at the authorization again: others may have spent of it, or changed it. One without a limit is looked at now
+    /// and then: whatever costs something is judged where it is reserved, by the terms of that moment.
     pub(crate) async fn look(&self, runtime: &Runtime) -> Result<(), Stopped> {
-        let Some(payer) = self.payer.as_ref().filter(|payer| payer.limited) else { return Ok(()) };
+        let Some(payer) = self.payer() else { return Ok(()) };
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            let fresh = looked.is_some_and(|at| at.elapsed() < Duration::from_millis(POLICY_LOOK_MS));
+            if fresh && !payer.limited {
+                return Ok(());
+            }
+            *looked = Some(Instant::now());
+        }
         let found = runtime.loom().authorization(payer.authorization).await?;
+        if found.agreement.revision != payer.named.revision {
+            let renewed = Some(Arc::new(paying(&found, payer.owner.clone())));
+            *self.payer.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+        }
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room(&found);
         Ok(())
     }
@@ -152,6 +174,22 @@ impl Purse {
 
     pub(crate) fn settled(&self) -> Notified<'_> {
         self.settled.notified()
+    }
+}
+
+fn paying(found: &Authorization, owner: Owner) -> Payer {
+    let terms = &found.agreement.terms;
+    Payer {
+        authorization: found.id,
+        owner,
+        currency: terms.currency,
+        limited: room(found).is_some(),
+        named: Named {
+            authorization_id: found.id.to_string(),
+            revision: found.agreement.revision,
+            terms_hash: terms.hash(),
+        },
+        terms: Arc::new(terms.clone()),
     }
 }
 

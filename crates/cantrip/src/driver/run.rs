@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cantrip_canon::{Currency, EntityId, Hash, LoomId, RunId, Timestamp};
+use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, RunId, Timestamp};
 use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
     Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening,
     Record, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
-use cantrip_spend::{Decision, Operation};
+use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId};
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
@@ -186,8 +186,8 @@ pub(crate) struct Begins {
 /// Whether records were written.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// All of them, so many bytes.
-    Whole(u64),
+    /// All of them, so many bytes, and where the last of them stands.
+    Whole { bytes: u64, last: Seq },
     /// Nobody pays for what they begin.
     Refused(Decision),
     /// Only other holds of the tree stand in the way.
@@ -208,6 +208,8 @@ pub(crate) struct Run {
     pub purse: Purse,
     pub office: Office,
     pub cancel: Cancel,
+    /// Holds of an earlier owner that were kept.
+    pub adopted: Arc<HashSet<ReservationId>>,
     /// Of a run that is gone on with.
     pub past: HashMap<EntityId, Log>,
     pub bodies: Loaded,
@@ -301,6 +303,7 @@ impl Run {
             purse,
             office,
             cancel,
+            adopted: Arc::default(),
             past: HashMap::new(),
             bodies: Loaded::default(),
         })
@@ -347,7 +350,7 @@ impl Run {
     /// Writes records of this run that move no money.
     pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
         match self.append_paid(events, bodies, Vec::new()).await? {
-            Written::Whole(bytes) => Ok(bytes),
+            Written::Whole { bytes, .. } => Ok(bytes),
             Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
         }
     }
@@ -359,7 +362,7 @@ impl Run {
         money: Vec<Operation>,
     ) -> Result<(), Stopped> {
         match self.append_paid(events, Vec::new(), money).await? {
-            Written::Whole(_) => Ok(()),
+            Written::Whole { .. } => Ok(()),
             Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
         }
     }
@@ -396,7 +399,7 @@ impl Run {
             drafts.push(Draft::new(at, event.clone())?);
         }
         if drafts.is_empty() && money.is_empty() {
-            return Ok(Written::Whole(0));
+            return Ok(Written::Whole { bytes: 0, last: Seq::START });
         }
         let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
         let step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
@@ -405,7 +408,7 @@ impl Run {
         step.money = money;
         step.contract = papers.rows;
         match self.runtime.loom().append(step).await? {
-            Answer::Committed(_) => {
+            Answer::Committed(last) => {
                 if !ends {
                     self.office.counts(told(), &bodies);
                 }
@@ -415,7 +418,7 @@ impl Run {
                 if moves {
                     self.purse.moved();
                 }
-                Ok(Written::Whole(bytes))
+                Ok(Written::Whole { bytes, last })
             }
             Answer::Refused(decision) => {
                 self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
@@ -424,6 +427,20 @@ impl Run {
             Answer::Wait => Ok(Written::Wait),
             Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
             Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
+        }
+    }
+
+    /// Takes back questions of a cast that is over. What a person said at the same moment stands.
+    pub(crate) async fn withdraw(&self, questions: Vec<ApprovalId>) {
+        for approval in questions {
+            let (verdict, at) = (ApprovalVerdict::Cancelled, self.runtime.now().wall);
+            let by = self.runtime.owner().as_str().to_owned();
+            let cancelled = ApprovalDecision { approval, verdict, by, reason: None, at };
+            let id = StepId::new(format!("withdraw-{approval}")).expect("a short name");
+            let step = Step::beside(id, self.id).money(Operation::DecideApproval(cancelled));
+            if let Err(error) = self.runtime.loom().append(step).await {
+                tracing::warn!(run = %self.id, %error, "a question of a cast that is over stays open");
+            }
         }
     }
 

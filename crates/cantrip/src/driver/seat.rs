@@ -228,11 +228,9 @@ impl Seat {
             }
             let effect = self.next()?;
             let what = match effect {
-                // Where no policy is kept nothing is refused.
-                Effect::Authorize(calls) => {
-                    tracing::trace!(?calls, "authorized");
-                    self.run.purse.look(&self.run.runtime).await?;
-                    Happened::Authorized
+                Effect::Authorize(inquiries) => {
+                    let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
+                    Happened::Authorized(run.judge(&facts, inquiries).await?)
                 }
                 Effect::Reserve(calls) => match self.reserve(&calls).await {
                     Some(happened) => happened,
@@ -302,7 +300,10 @@ impl Seat {
                     return Ok(Rest::Waiting(Waiting::Approval { approvals: vec![approval] }));
                 }
                 Effect::Park(fault) => return Ok(Rest::Waiting(Waiting::Crystal(fault))),
-                Effect::Finish => return Ok(Rest::Ended),
+                Effect::Finish => {
+                    self.run.withdraw(self.machine.unanswered()).await;
+                    return Ok(Rest::Ended);
+                }
             };
             if let Some(reason) = self.halting.said() {
                 self.machine.halt(reason);
@@ -330,6 +331,7 @@ impl Seat {
 
     fn told<T>(&mut self, act: impl FnOnce(&mut Machine, &World<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let elapsed = self.elapsed();
+        let payer = self.run.purse.payer();
         let Self { run, machine, .. } = self;
         let spoken = Spoken { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
         let world = World {
@@ -338,7 +340,7 @@ impl Seat {
             words: &spoken,
             tokens_left: run.tokens.left(machine.facts().entity),
             money_left: run.purse.left(machine.facts().entity),
-            payer: run.purse.payer(),
+            payer: payer.as_deref(),
             elapsed,
         };
         act(machine, &world)
@@ -358,9 +360,14 @@ impl Seat {
         // Listens before it asks, so that nothing is settled between the two unnoticed.
         settled.as_mut().enable();
         let records = match run.append_paid(events.clone(), bodies.clone(), money.clone()).await? {
-            Written::Whole(records) => {
+            Written::Whole { bytes, last } => {
                 run.purse.follow(self.entity(), &money);
-                records
+                if self.machine.pays()
+                    && let Some(allowed) = run.allowed(&money, last).await?
+                {
+                    self.machine.paid(allowed)?;
+                }
+                bytes
             }
             Written::Refused(decision) => return Ok(Some(Unpaid::Refused(decision))),
             Written::Wait => {
@@ -390,7 +397,11 @@ impl Seat {
         let belongings = &self.environs.belongings;
         let verifier = facts.cantrip.verifier();
         let hands = Hands { runtime: &self.run.runtime, trace: &self.run.trace, verifier, belongings };
-        join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await
+        let worked = join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await;
+        for cost in worked.iter().filter_map(|worked| worked.cost) {
+            self.run.purse.spent(self.entity(), cost);
+        }
+        worked
     }
 
     /// What a program came to. One whose sandbox is gone, through no fault of its own, is run again in another: what it

@@ -10,12 +10,11 @@ use cantrip_circle::{
 };
 use cantrip_loom::{Asked, CallId, Closing, Error, Event, Held, Started, TurnClosed, Work as Working};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::ReservationId;
 use serde_json::{Map, Value};
 
-use super::approve::{APPROVAL_SECONDS, Decided as Verdict};
 use super::enter::{Entry, Way, is_silent};
 use super::group::Spelled;
+use super::money::Held as Paid;
 use super::{Effect, Machine, Newborn, Spawning, Work, WorkKind, World};
 
 /// One call on its way through the checks.
@@ -40,11 +39,22 @@ impl Asks {
     }
 }
 
-/// What the checks came to.
-pub(super) enum Examined {
-    Begins(Way),
-    /// A person has to decide first.
-    Wait(Vec<ApprovalReason>),
+/// What the circle's checks came to, and why it wants a person to be asked first.
+pub(super) struct Examined {
+    way: Way,
+    reasons: Vec<ApprovalReason>,
+}
+
+impl Examined {
+    /// It only reads, costs nothing and asks nobody: its neighbours may run with it.
+    fn may_have_company(&self) -> bool {
+        match &self.way {
+            Way::Enter(permit) => {
+                self.reasons.is_empty() && permit.gate().promises().is_read_only() && self.way.cost().is_none()
+            }
+            Way::Refused(_) | Way::Done(_) | Way::Delegate(_) => false,
+        }
+    }
 }
 
 impl Machine {
@@ -54,8 +64,11 @@ impl Machine {
         if halted.is_some() {
             // What was about to begin does not.
             self.entering = None;
+            self.waits = None;
         } else if self.entering.is_some() {
             return self.entering(world);
+        } else if let Some(waits) = self.waits.take() {
+            return self.request_approval(waits, world);
         }
         let group = self.group()?;
         if group.program.is_some() {
@@ -137,22 +150,25 @@ impl Machine {
                 break;
             }
             let asks = self.asks(number, call);
-            match self.examine(&asks, &touched) {
-                Examined::Begins(way @ Way::Refused(_)) => entries.push(Entry { asks, way }),
-                Examined::Begins(Way::Enter(permit)) if permit.gate().promises().is_read_only() => {
-                    if together == TOGETHER_MAX {
-                        break;
-                    }
-                    together += 1;
-                    touched.take(&permit.gate().promises().labels);
-                    entries.push(Entry { asks, way: Way::Enter(permit) });
-                }
-                alone @ (Examined::Begins(_) | Examined::Wait(_)) => {
-                    if entries.is_empty() {
-                        return self.alone(asks, alone, world);
-                    }
+            let examined = self.examine(&asks, &touched, world);
+            if let Way::Refused(_) = examined.way {
+                entries.push(Entry::new(asks, examined.way, Vec::new(), touched.clone()));
+            } else if examined.may_have_company() {
+                if together == TOGETHER_MAX {
                     break;
                 }
+                together += 1;
+                let before = touched.clone();
+                if let Way::Enter(permit) = &examined.way {
+                    touched.take(&permit.gate().promises().labels);
+                }
+                entries.push(Entry::new(asks, examined.way, Vec::new(), before));
+            } else {
+                if entries.is_empty() {
+                    self.alone(asks, examined, touched);
+                    return Ok(None);
+                }
+                break;
             }
         }
         if !again.is_empty() {
@@ -175,46 +191,31 @@ impl Machine {
     }
 
     /// What is carried out by itself.
-    pub(super) fn alone(&mut self, asks: Asks, examined: Examined, world: &World<'_>) -> Result<Option<Effect>, Error> {
-        match examined {
-            Examined::Begins(way) => {
-                self.clear(vec![Entry { asks, way }]);
-                Ok(None)
-            }
-            Examined::Wait(reasons) => self.request_approval(&asks, &reasons, world),
-        }
+    pub(super) fn alone(&mut self, asks: Asks, examined: Examined, touched: Labels) {
+        self.clear(vec![Entry::new(asks, examined.way, examined.reasons, touched)]);
     }
 
-    /// Name, arguments, schema, wards, approval: the circle's order.
-    pub(super) fn examine(&self, asks: &Asks, touched: &Labels) -> Examined {
+    /// Name, arguments, schema, wards, approval: the circle's order. Where policy is kept, it is policy that denies what
+    /// would join the three labels and nobody can be asked about.
+    pub(super) fn examine(&self, asks: &Asks, touched: &Labels, world: &World<'_>) -> Examined {
         let standing = Standing {
             calls: u64::from(asks.number.saturating_sub(1)),
             touched: touched.clone(),
-            askable: self.facts.askable,
             children: self.children,
+            askable: self.facts.askable || world.payer.is_some(),
         };
         let asked = Asking { gate: &asks.gate, given: asks.given.clone() };
-        let effect = match self.facts.circle.decide(asked, &standing) {
-            Decision::Refused(refusal) => return Examined::Begins(Way::Refused(refusal)),
-            Decision::Allowed(effect) => effect,
-            Decision::NeedsApproval { reasons, then } => match self.verdict_on(asks.number) {
-                Some(Verdict::Approved) => then,
-                Some(Verdict::Refused { actor, reason }) => {
-                    let refusal = codes::approval_refused(actor, then.gate(), reason).into();
-                    return Examined::Begins(Way::Refused(refusal));
-                }
-                Some(Verdict::Expired) => {
-                    let refusal = codes::no_decision(then.gate(), APPROVAL_SECONDS).into();
-                    return Examined::Begins(Way::Refused(refusal));
-                }
-                None => return Examined::Wait(reasons),
-            },
+        let (effect, reasons) = match self.facts.circle.decide(asked, &standing) {
+            Decision::Refused(refusal) => return Examined { way: Way::Refused(refusal), reasons: Vec::new() },
+            Decision::Allowed(effect) => (effect, Vec::new()),
+            Decision::NeedsApproval { reasons, then } => (then, reasons),
         };
-        Examined::Begins(match effect {
+        let way = match effect {
             Decided::Execute(permit) => Way::Enter(permit),
             Decided::Done { answer } => Way::Done(answer),
             Decided::Delegate(delegation) => Way::Delegate(delegation),
-        })
+        };
+        Examined { way, reasons }
     }
 
     pub(super) fn work(
@@ -263,7 +264,7 @@ impl Machine {
         &mut self,
         asks: &Asks,
         permit: Permit,
-        reservation_id: Option<ReservationId>,
+        held: Option<Paid>,
         world: &World<'_>,
     ) -> Result<Work, Error> {
         let gate = permit.gate().name().to_owned();
@@ -274,7 +275,10 @@ impl Machine {
         } else {
             let asked = self.asked_for(asks, &gate, args)?;
             let call_id = self.group()?.call_id(asks.number);
-            key = Some(call_id.to_string());
+            // Who is paid is given the key of the payment.
+            key = Some(held.as_ref().map_or_else(|| call_id.to_string(), |held| held.provider_key.as_str().to_owned()));
+            let (reservation_id, operation) = held.map(|held| (held.reservation, held.operation)).unzip();
+            self.money.extend(operation);
             let started = Started { call_id, work: Working::Gate, asked, idempotency_key: key.clone(), reservation_id };
             self.draft(started, world)?;
         }
@@ -371,13 +375,17 @@ impl Machine {
     pub(super) fn resumed_work(&mut self, number: u32) -> Result<Work, Error> {
         let again = self.again(number)?;
         let gate = self.stale_gate(number)?;
-        let group = self.group()?;
-        let (key, tool_call_id) = match group.stale(number) {
+        let (key, tool_call_id) = match self.group()?.stale(number) {
             Some((call, _, key)) => (key.cloned(), call.tool_call_id.clone()),
             None => (None, None),
         };
+        // What was paid for is called again only where its hold was kept.
+        let paid = self.group()?.reservation(number).cloned();
+        let kept = paid.is_none_or(|reservation| self.adopted.contains(&reservation));
         let kind = match again {
-            Some(Decided::Execute(permit)) if permit.gate().promises().is_idempotent() => WorkKind::Enter(permit),
+            Some(Decided::Execute(permit)) if kept && permit.gate().promises().is_idempotent() => {
+                WorkKind::Enter(permit)
+            }
             Some(Decided::Done { answer }) => WorkKind::Verify(answer),
             Some(Decided::Execute(_) | Decided::Delegate(_)) | None => {
                 WorkKind::Refuse(codes::outcome_unknown(gate.as_str()).into())

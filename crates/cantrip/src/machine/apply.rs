@@ -128,7 +128,7 @@ impl Machine {
 
     /// What a call asks for: as its record spells it, or as its utterance says it.
     fn asked(&mut self, number: u32, asked: Option<&Asked>, bodies: &dyn Bodies) -> Result<Call, Error> {
-        let pending = CallState::Started { work: Working::Gate, key: None, fresh: false };
+        let pending = CallState::Started { work: Working::Gate, key: None, reservation: None, fresh: false };
         if let Some(asked) = asked {
             return Ok(Call {
                 gate: asked.gate.clone(),
@@ -146,7 +146,12 @@ impl Machine {
     fn started(&mut self, started: &Started, bodies: &dyn Bodies, fresh: bool) -> Result<(), Error> {
         let number = started.call_id.number();
         let mut call = self.asked(number, started.asked.as_ref(), bodies)?;
-        call.state = CallState::Started { work: started.work.clone(), key: started.idempotency_key.clone(), fresh };
+        call.state = CallState::Started {
+            work: started.work.clone(),
+            key: started.idempotency_key.clone(),
+            reservation: started.reservation_id.clone(),
+            fresh,
+        };
         match &started.work {
             Working::Gate => {
                 let labels = self.facts.circle.gate(&call.gate).map(|gate| gate.promises().labels.clone());

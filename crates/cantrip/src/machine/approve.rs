@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use cantrip_canon::Timestamp;
+use cantrip_canon::{ApprovalId, Hash, Money, Timestamp};
 use cantrip_circle::ApprovalReason;
-use cantrip_loom::{CallId, Error, Event, Held};
+use cantrip_loom::{CallId, Caller, Error, Event, Held};
+use cantrip_reply::{Refusal, codes};
+use cantrip_spend::{
+    ApprovalDecision, ApprovalKind, ApprovalMark, ApprovalRequest, ApprovalState, ApprovalVerdict, CallKey, Decision,
+    Operation, ReasonCode,
+};
 use serde_json::{Map, Value, json};
 
 use super::act::Asks;
@@ -23,6 +28,10 @@ pub(super) struct Approval {
     id: String,
     expires_at: Timestamp,
     decided: Option<Decided>,
+    /// What it is recognised by, where a ledger keeps it.
+    subject: Option<Hash>,
+    /// What it may cost, in micros.
+    cost: i64,
 }
 
 /// What came of it.
@@ -37,53 +46,183 @@ pub(super) enum Decided {
     Expired,
 }
 
+impl Decided {
+    /// What an entity reads where a person did not say yes.
+    pub(super) fn refusal(self, subject: String) -> Refusal {
+        match self {
+            Self::Refused { actor, reason } => codes::approval_refused(actor, subject, reason).into(),
+            Self::Approved | Self::Expired => codes::no_decision(subject, APPROVAL_SECONDS).into(),
+        }
+    }
+}
+
+/// What a person is about to be asked.
+#[derive(Debug)]
+pub(super) struct Waits {
+    asked: Asked,
+    reasons: Vec<ApprovalReason>,
+    judged: Option<Judged>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Call(Asks),
+    /// A request to a crystal, and what of it is worth knowing.
+    Request(CallId, Value),
+}
+
+/// What policy said that wants a person.
+#[derive(Debug)]
+struct Judged {
+    gate: String,
+    kind: ApprovalKind,
+    subject: Hash,
+    code: ReasonCode,
+    cost: Option<Money>,
+}
+
+impl Waits {
+    pub(super) fn for_call(asks: Asks, reasons: Vec<ApprovalReason>) -> Self {
+        Self { asked: Asked::Call(asks), reasons, judged: None }
+    }
+
+    pub(super) fn for_request(call: CallId, args: Value) -> Self {
+        Self { asked: Asked::Request(call, args), reasons: Vec::new(), judged: None }
+    }
+
+    /// Under an authorization: the approval is kept in its ledger.
+    pub(super) fn judged(
+        mut self,
+        gate: String,
+        kind: ApprovalKind,
+        subject: Hash,
+        code: ReasonCode,
+        cost: Option<Money>,
+    ) -> Self {
+        self.judged = Some(Judged { gate, kind, subject, code, cost });
+        self
+    }
+}
+
 impl Machine {
     pub(super) fn verdict_on(&self, number: u32) -> Option<Decided> {
         let Phase::Acting(group) = &self.phase else { return None };
         self.approvals.get(&group.call_id(number))?.decided.clone()
     }
 
+    /// The same of a request that was denied because of what a person said, or did not say.
+    pub(super) fn verdict_on_request(&self, call: CallId, decision: &Decision) -> Option<Decided> {
+        let code = decision.reason_code.as_str();
+        let said = ["policy_denied.approval_refused", "policy_denied.approval_expired"].contains(&code);
+        self.approvals.get(&call).filter(|_| said)?.decided.clone()
+    }
+
+    /// The approval that a hold for this call counts against, where a ledger keeps it.
+    pub(super) fn approval_id(&self, call: CallId) -> Option<ApprovalId> {
+        let asked = self.approvals.get(&call)?;
+        asked.subject.and_then(|_| asked.id.parse().ok())
+    }
+
+    /// The approval of a call that costs nothing, as policy sees it.
+    pub(super) fn approval_on(&self, number: u32) -> Option<ApprovalMark> {
+        let Phase::Acting(group) = &self.phase else { return None };
+        let asked = self.approvals.get(&group.call_id(number))?;
+        Some(ApprovalMark {
+            approval_id: asked.id.clone(),
+            state: match &asked.decided {
+                None => ApprovalState::Pending,
+                Some(Decided::Approved) => ApprovalState::Approved,
+                Some(Decided::Refused { .. }) => ApprovalState::Refused,
+                Some(Decided::Expired) => ApprovalState::Expired,
+            },
+            subject_hash: asked.subject?,
+            granted: (asked.decided == Some(Decided::Approved)).then_some(asked.cost),
+            spent: 0,
+            reserved: 0,
+            expires_at: asked.expires_at,
+        })
+    }
+
     /// Asks, once; until there is an answer the run waits. A question that nobody answered in time is over.
-    pub(super) fn request_approval(
-        &mut self,
-        asks: &Asks,
-        reasons: &[ApprovalReason],
-        world: &World<'_>,
-    ) -> Result<Option<Effect>, Error> {
-        let call = self.group()?.call_id(asks.number);
-        let approval = match self.approvals.get(&call).cloned() {
-            Some(asked) if asked.expires_at <= world.now.wall => {
-                let payload = object(json!({"approval_id": asked.id, "decision": "expired"}));
-                self.draft(Event::Other { kind: DECIDED.to_owned(), payload }, world)?;
-                return Ok(None);
-            }
-            Some(asked) => asked.id,
-            None => self.ask_person(asks, call, reasons, world)?,
+    pub(super) fn request_approval(&mut self, waits: Waits, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let call = match &waits.asked {
+            Asked::Call(asks) => self.group()?.call_id(asks.number),
+            Asked::Request(call, _) => *call,
+        };
+        if self.expire(call, world)? {
+            return Ok(None);
+        }
+        let asked = self.approvals.get(&call).filter(|asked| asked.decided.is_none()).map(|asked| asked.id.clone());
+        let approval = match asked {
+            Some(asked) => asked,
+            None => self.ask_person(&waits, call, world)?,
         };
         Ok(Some(Effect::WaitApproval { approval, call }))
     }
 
-    fn ask_person(
-        &mut self,
-        asks: &Asks,
-        call: CallId,
-        reasons: &[ApprovalReason],
-        world: &World<'_>,
-    ) -> Result<String, Error> {
-        let id: cantrip_canon::ApprovalId = world.ids.next(world.now.wall);
-        let expires_at = world.now.wall.after(Duration::from_secs(APPROVAL_SECONDS));
-        let args = Held::of(asks.args(), &mut self.bodies)?;
-        let payload = object(json!({
+    /// A question that nobody answered in time is over. Says whether there was one.
+    pub(super) fn expire(&mut self, call: CallId, world: &World<'_>) -> Result<bool, Error> {
+        let now = world.now.wall;
+        let open = |asked: &&Approval| asked.decided.is_none() && asked.expires_at <= now;
+        let Some(asked) = self.approvals.get(&call).filter(open).cloned() else { return Ok(false) };
+        let payload = object(json!({"approval_id": asked.id, "decision": "expired"}));
+        if let (Some(_), Ok(approval)) = (asked.subject, asked.id.parse()) {
+            let verdict = ApprovalVerdict::Expired;
+            let expired = ApprovalDecision { approval, verdict, by: "cantrip".to_owned(), reason: None, at: now };
+            self.money.push(Operation::DecideApproval(expired));
+        }
+        self.draft(Event::Other { kind: DECIDED.to_owned(), payload }, world)?;
+        Ok(true)
+    }
+
+    fn ask_person(&mut self, waits: &Waits, call: CallId, world: &World<'_>) -> Result<String, Error> {
+        let now = world.now.wall;
+        let id: ApprovalId = world.ids.next(now);
+        let expires_at = now.after(Duration::from_secs(APPROVAL_SECONDS));
+        let (gate, args) = match &waits.asked {
+            Asked::Call(asks) => (cantrip_circle::gate::canonical_name(&asks.gate).to_owned(), asks.args()),
+            Asked::Request(_, args) => (String::new(), args.clone()),
+        };
+        let gate = waits.judged.as_ref().map_or(gate, |judged| judged.gate.clone());
+        let args = Held::of(args, &mut self.bodies)?;
+        let mut reasons: Vec<Value> = waits.reasons.iter().map(told).collect();
+        let mut payload = object(json!({
             "approval_id": id.to_string(),
             "call_id": call.to_string(),
             "cast_id": self.facts.cast.to_string(),
-            "gate": cantrip_circle::gate::canonical_name(&asks.gate),
+            "gate": gate,
             "args": cantrip_canon::json::to_value(&args)?,
-            "reasons": reasons.iter().map(told).collect::<Vec<_>>(),
             "expires_at": expires_at.to_string(),
         }));
+        if let (Some(judged), Some(payer)) = (&waits.judged, world.payer) {
+            reasons.push(super::enter::told(&judged.code));
+            let cost = judged.cost.unwrap_or(Money::zero(payer.currency));
+            payload.extend(object(json!({
+                "kind": judged.kind, "authorization_id": payer.authorization, "subject_hash": judged.subject,
+                "cost": judged.cost, "reason_code": judged.code,
+            })));
+            self.money.push(Operation::AskApproval(ApprovalRequest {
+                approval: id,
+                authorization: payer.authorization,
+                run: self.facts.run,
+                call: CallKey::new(call.to_string()).ok(),
+                kind: judged.kind,
+                subject_hash: judged.subject,
+                requested: cost,
+                by: self.facts.entity.to_string(),
+                at: now,
+                expires_at,
+            }));
+        }
+        payload.insert("reasons".to_owned(), Value::Array(reasons));
         self.draft(Event::Other { kind: REQUESTED.to_owned(), payload }, world)?;
         Ok(id.to_string())
+    }
+
+    /// The questions that nobody has answered, where a ledger keeps them: a cast that is over asks nothing.
+    pub(crate) fn unanswered(&self) -> Vec<ApprovalId> {
+        let open = self.approvals.values().filter(|asked| asked.decided.is_none() && asked.subject.is_some());
+        open.filter_map(|asked| asked.id.parse().ok()).collect()
     }
 
     /// What records of these kinds say about a call.
@@ -94,8 +233,17 @@ impl Machine {
             REQUESTED => {
                 let expires_at = text("expires_at").and_then(|at| at.parse().ok());
                 let expires_at = expires_at.unwrap_or_else(|| at.after(Duration::from_secs(APPROVAL_SECONDS)));
-                if let Some(call) = text("call_id").and_then(|call| call.parse().ok()) {
-                    self.approvals.insert(call, Approval { id: id.to_owned(), expires_at, decided: None });
+                let Some(call): Option<CallId> = text("call_id").and_then(|call| call.parse().ok()) else { return };
+                let cost: Option<Money> =
+                    payload.get("cost").and_then(|cost| serde_json::from_value(cost.clone()).ok());
+                let subject = text("subject_hash").and_then(|hash| hash.parse().ok());
+                let cost = cost.map_or(0, Money::micros);
+                let asked = Approval { id: id.to_owned(), expires_at, decided: None, subject, cost };
+                self.approvals.insert(call, asked);
+                // Whoever goes on asks for the same turn.
+                if let (0, Caller::Turn(turn), Phase::Asking(asking)) = (call.number(), call.caller(), &mut self.phase)
+                {
+                    asking.asked_about(turn);
                 }
             }
             DECIDED => {

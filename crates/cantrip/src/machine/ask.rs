@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{Instant, Money, TurnId};
+use cantrip_canon::{Hash, Instant, Money, TurnId};
 use cantrip_circle::MediumKind;
 use cantrip_crystal::{Answer, Cause, Charge, Crystal, Failure, Plan, Price, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
     Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{ReservationId, Unknown};
+use cantrip_spend::{ApprovalKind, ReasonCode, ReservationId, Unknown};
 use serde_json::Value;
 
+use super::approve::Waits;
 use super::money::Costs;
-use super::{Asked, Effect, Failing, Machine, Phase, World, Worst};
+use super::{About, Asked, Effect, Failing, Inquiry, Machine, Phase, Said, World, Worst};
 use crate::fold::Trigger;
 use crate::limits::OUTPUT_TOKENS_MIN;
 
@@ -41,6 +42,9 @@ pub(super) struct Asking {
     worst_tokens: Option<u64>,
     /// What is held for the attempt that is on its way. What an earlier owner held was marked when it was taken over.
     reservation: Option<ReservationId>,
+    /// What was to be held last, and for whom: a person may be asked about it.
+    price: Option<(Money, Hash)>,
+    wanted_for: Option<ReasonCode>,
     /// A fold was made, or tried, because the crystal said that the list is too long.
     refolded: bool,
     /// Such a fold was being written when its writer was lost.
@@ -53,6 +57,8 @@ enum Stage {
     Authorize,
     Reserve,
     Record,
+    /// A person has to say yes to what it costs.
+    Approve,
     /// On its way.
     Flying,
     /// Told to wait before the next attempt.
@@ -77,6 +83,8 @@ impl Asking {
             output_tokens: 0,
             worst_tokens: None,
             reservation: None,
+            price: None,
+            wanted_for: None,
             refolded: false,
             refolding: false,
         }
@@ -95,6 +103,11 @@ impl Asking {
         self.turn = Some(turn);
         self.attempt = attempt;
         self.reservation = reservation.filter(|_| fresh);
+    }
+
+    /// A person is asked about what it costs, before any attempt.
+    pub(super) fn asked_about(&mut self, turn: TurnId) {
+        self.turn = Some(turn);
     }
 
     /// The attempt has come to its end.
@@ -126,22 +139,23 @@ impl Machine {
             Stage::Check => self.check(world),
             Stage::Authorize => {
                 let call = CallId::request(self.turn_asked_for(world)?);
-                Ok(Some(Effect::Authorize(vec![call])))
+                Ok(Some(Effect::Authorize(vec![Inquiry { call, about: About::Request }])))
             }
             Stage::Reserve => {
                 let call = CallId::request(self.turn_asked_for(world)?);
                 let tokens = self.asking()?.worst_tokens;
                 // Money is held by the step of the attempt itself.
-                Ok(Some(Effect::Reserve(vec![Worst { call, cost: None, tokens }])))
+                Ok(Some(Effect::Reserve(vec![Worst { call, tokens }])))
             }
             Stage::Record => self.record_attempt(world).map(Some),
+            Stage::Approve => self.request_spend(world),
             Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
             Stage::Park => self.park(world).map(Some),
             Stage::Flying | Stage::Parked => Err(self.incoherent("attempt", "it was asked for a second effect")),
         }
     }
 
-    fn turn_asked_for(&mut self, world: &World<'_>) -> Result<TurnId, Error> {
+    pub(super) fn turn_asked_for(&mut self, world: &World<'_>) -> Result<TurnId, Error> {
         let asking = self.asking()?;
         Ok(*asking.turn.get_or_insert_with(|| world.ids.next(world.now.wall)))
     }
@@ -187,9 +201,9 @@ impl Machine {
         Ok(None)
     }
 
-    pub(super) fn authorized(&mut self) -> Result<(), Error> {
+    pub(super) fn authorized(&mut self, said: Vec<Said>, world: &World<'_>) -> Result<(), Error> {
         match &mut self.phase {
-            Phase::Acting(_) => self.entry_authorized(),
+            Phase::Acting(_) => self.entry_authorized(said, world),
             Phase::Asking(asking) => {
                 asking.stage = Stage::Reserve;
                 Ok(())
@@ -198,14 +212,15 @@ impl Machine {
         }
     }
 
-    pub(super) fn reserved(&mut self, reservations: Vec<Option<ReservationId>>) -> Result<(), Error> {
+    pub(super) fn reserved(&mut self) -> Result<(), Error> {
         match &mut self.phase {
-            Phase::Acting(_) => self.entry_reserved(reservations),
             Phase::Asking(asking) => {
                 asking.stage = Stage::Record;
                 Ok(())
             }
-            Phase::Folding(_) | Phase::Ended => Err(self.incoherent("attempt", "nothing was asked for")),
+            Phase::Acting(_) | Phase::Folding(_) | Phase::Ended => {
+                Err(self.incoherent("attempt", "nothing was asked for"))
+            }
         }
     }
 
@@ -217,6 +232,7 @@ impl Machine {
 
     fn record_attempt(&mut self, world: &World<'_>) -> Result<Effect, Error> {
         let turn = self.turn_asked_for(world)?;
+        self.expire(CallId::request(turn), world)?;
         let messages = match self.view.request() {
             Ok(messages) => messages,
             Err(unpaired) => {
@@ -246,7 +262,8 @@ impl Machine {
             }
         };
         let hold = amount.filter(|amount| amount.micros() > 0).and_then(|amount| {
-            self.hold(cantrip.crystal_at(place).name(), CallId::request(turn), attempt, amount, world)
+            let held = self.hold(cantrip.crystal_at(place).name(), CallId::request(turn), attempt, amount, world)?;
+            Some((held, amount))
         });
         // A request that is refused must not take down what came before it.
         if hold.is_some() && !self.pending.is_empty() {
@@ -255,7 +272,8 @@ impl Machine {
         let asking = self.asking()?;
         let call = CallId::request(turn);
         let aside = Arc::clone(&asking.aside);
-        let (reservation_id, operation) = hold.unzip();
+        asking.price = hold.as_ref().map(|(held, amount)| (*amount, held.subject));
+        let (reservation_id, operation) = hold.map(|(held, _)| (held.reservation, held.operation)).unzip();
         asking.output_tokens = output_tokens;
         asking.tries += 1;
         let (tries, place) = (asking.tries, asking.place);
@@ -283,6 +301,29 @@ impl Machine {
         asking.tries = asking.tries.saturating_sub(1);
         asking.settled();
         asking.stage = Stage::Check;
+        Ok(())
+    }
+
+    /// A person has to be asked about what it costs; asks, once, and waits. A question that nobody answered in time, or
+    /// that was answered, is put to policy again.
+    fn request_spend(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let call = CallId::request(self.turn_asked_for(world)?);
+        let place = self.place();
+        let asking = self.asking()?;
+        asking.stage = Stage::Check;
+        let (price, code, output_tokens) = (asking.price, asking.wanted_for.take(), asking.output_tokens);
+        let (Some((amount, subject)), Some(code)) = (price, code) else { return Ok(None) };
+        let model = self.facts.cantrip.crystal_at(place).name().to_owned();
+        let args = serde_json::json!({"output_tokens": output_tokens});
+        let waits = Waits::for_request(call, args).judged(model, ApprovalKind::Spend, subject, code, Some(amount));
+        self.request_approval(waits, world)
+    }
+
+    /// Policy wants a person to be asked.
+    pub(super) fn approves(&mut self, code: ReasonCode) -> Result<(), Error> {
+        let asking = self.asking()?;
+        asking.wanted_for = Some(code);
+        asking.stage = Stage::Approve;
         Ok(())
     }
 
@@ -381,6 +422,7 @@ impl Machine {
             clock_ms: None,
             cost: charged(&price, &charge),
             decision: None,
+            judged: None,
             attempt: Some(attempt),
             usage: charge.usage().copied(),
         };

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, IdSource, Money, Now, Timestamp, TurnId};
-use cantrip_circle::gate::Identity;
+use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, Timestamp, TurnId};
+use cantrip_circle::gate::{Doubt, Identity};
 use cantrip_circle::medium::{Answer as ProgramAnswer, Lost, ProgramCall};
 use cantrip_circle::{Labels, Permit};
 use cantrip_crystal::{Answer, Failure, Messages, Plan};
-use cantrip_loom::{Body, CallId, Change, Event, Fault, Output, ReplyMark, TruncationReason};
+use cantrip_loom::{Body, CallId, Change, Event, Fault, Judged, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
-use cantrip_spend::{Operation, ReservationId};
+use cantrip_spend::{ApprovalMark, Decided, Operation, Subject};
 use serde_json::{Map, Value};
 
 use super::folding::Summary;
@@ -48,7 +48,7 @@ pub(crate) trait Words {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Policy is asked about these calls. Nothing has to be durable for it.
-    Authorize(Vec<CallId>),
+    Authorize(Vec<Inquiry>),
     /// The worst case of each is put aside.
     Reserve(Vec<Worst>),
     /// These records, whole and in this order.
@@ -84,11 +84,52 @@ pub(crate) enum Effect {
     Finish,
 }
 
+/// What is asked about a call before it begins.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    pub call: CallId,
+    pub about: About,
+}
+
+/// What kind of call it is.
+#[derive(Debug)]
+pub(crate) enum About {
+    /// A request to a crystal: it is judged where its money is reserved.
+    Request,
+    /// A call that costs nothing is judged here.
+    Free(Box<FreeCall>),
+    /// One that costs something is judged where that is reserved; an earlier one like it may stand in its way.
+    Paid(Box<Subject>),
+}
+
+/// What policy is told about a call that costs nothing, but for who asks and under which terms.
+#[derive(Debug)]
+pub(crate) struct FreeCall {
+    pub gate: String,
+    pub args: Hash,
+    pub labels: Vec<String>,
+    pub approval_ward: bool,
+    /// Under the ward `trifecta`.
+    pub touched: Option<Vec<String>>,
+    pub approval: Option<ApprovalMark>,
+}
+
+/// What was said to an inquiry.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// Nothing: policy is kept by nobody here, or is asked later.
+    Nothing,
+    Judged(Box<(Decided, Judged)>),
+    /// The outcome of a call like it is unknown, and it must not be made again before someone has looked.
+    Barred,
+    /// In a second run: as it was the first time.
+    Refused(Refusal),
+}
+
 /// The most that a call can come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Worst {
     pub call: CallId,
-    pub cost: Option<Money>,
     /// Of a request under a token limit.
     pub tokens: Option<u64>,
 }
@@ -139,6 +180,12 @@ pub(crate) struct Worked {
     pub changes: Vec<Change>,
     pub bodies: Vec<Body>,
     pub cost: Option<Money>,
+    /// Its provider's own id for it.
+    pub correlation: Option<String>,
+    /// Why nobody knows whether it was charged for.
+    pub doubt: Option<Doubt>,
+    /// Nothing of it left the house.
+    pub unbegun: bool,
     pub clock: Timestamp,
     /// Of a verifier that gave one.
     pub score: Option<f64>,
@@ -174,8 +221,9 @@ pub(crate) struct Starting {
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum Happened {
-    Authorized,
-    Reserved(Vec<Option<ReservationId>>),
+    /// In the order of the inquiries.
+    Authorized(Vec<Said>),
+    Reserved,
     /// Only others of the same tree stood in the way, and something moved: what is wanted is measured anew.
     Waited,
     Answered(Answer),

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::ask::{Asking, answered_with, charged, given_up, lost};
 use super::money::{Costs, Unpaid};
-use super::{Effect, Machine, Phase, World, Worst};
+use super::{About, Effect, Inquiry, Machine, Phase, World, Worst};
 use crate::fold::{Made, Means, Plan, Reading, Trigger};
 use crate::list::digest_of;
 
@@ -174,10 +174,10 @@ impl Machine {
             Stage::Authorize if world.tokens_left.is_some_and(|left| self.summary_tokens() > left) => {
                 self.degrade(world).map(|()| None)
             }
-            Stage::Authorize => Ok(Some(Effect::Authorize(vec![call]))),
+            Stage::Authorize => Ok(Some(Effect::Authorize(vec![Inquiry { call, about: About::Request }]))),
             Stage::Reserve => {
                 let tokens = world.tokens_left.map(|_| self.summary_tokens());
-                Ok(Some(Effect::Reserve(vec![Worst { call, cost: None, tokens }])))
+                Ok(Some(Effect::Reserve(vec![Worst { call, tokens }])))
             }
             Stage::Record => self.record_summary_attempt(world),
             Stage::Wait(delay) => Ok(Some(Effect::Sleep(delay))),
@@ -230,7 +230,7 @@ impl Machine {
         if hold.is_some() && !self.pending.is_empty() {
             return Ok(Some(self.appended()));
         }
-        let (reservation_id, operation) = hold.unzip();
+        let (reservation_id, operation) = hold.map(|held| (held.reservation, held.operation)).unzip();
         self.summarising()?.reservation.clone_from(&reservation_id);
         let recorded = Attempt {
             call_id: call,
@@ -374,6 +374,7 @@ impl Machine {
             clock_ms: None,
             cost: charged(&self.facts.cantrip.summary_price(), &charge),
             decision: None,
+            judged: None,
             attempt: Some(attempt),
             usage: charge.usage().copied(),
         };

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
-use cantrip_loom::{Body, CallId, GateRecord, Output, Settled, Settlement, Usage, Utterance, Work as Working};
+use cantrip_loom::{Body, CallId, GateRecord, Judged, Output, Settled, Settlement, Usage, Utterance, Work as Working};
+use cantrip_spend::{Evaluation, ReservationId};
 use serde_json::{Value, json};
 
 /// A group whose last turn is open.
@@ -39,6 +40,8 @@ pub(super) struct Group {
     pub snapshot: Option<Body>,
     /// The accepted answer.
     pub done: Option<Value>,
+    /// What policy said about calls that are under way, by their number.
+    pub decisions: BTreeMap<u32, (Evaluation, Option<Judged>)>,
     /// What loop detection looks at, over all turns of the group: settled calls, and programs of closed turns.
     deeds: Vec<Value>,
     programs: Vec<Value>,
@@ -71,6 +74,7 @@ pub(super) enum CallState {
     Started {
         work: Working,
         key: Option<String>,
+        reservation: Option<ReservationId>,
         fresh: bool,
     },
     Settled(Box<Settled>),
@@ -122,6 +126,7 @@ impl Group {
             program: None,
             snapshot: None,
             done: None,
+            decisions: BTreeMap::new(),
             deeds: Vec::new(),
             programs: Vec::new(),
             ran: BTreeSet::new(),
@@ -149,8 +154,24 @@ impl Group {
     pub(super) fn stale(&self, number: u32) -> Option<(&Call, &Working, Option<&String>)> {
         let call = self.calls.get(&number)?;
         match &call.state {
-            CallState::Started { work, key, fresh: false } => Some((call, work, key.as_ref())),
+            CallState::Started { work, key, fresh: false, .. } => Some((call, work, key.as_ref())),
             CallState::Started { fresh: true, .. } | CallState::Settled(_) => None,
+        }
+    }
+
+    /// What is, or was, held for a call that has begun and not ended.
+    pub(super) fn reservation(&self, number: u32) -> Option<&ReservationId> {
+        match &self.calls.get(&number)?.state {
+            CallState::Started { reservation, .. } => reservation.as_ref(),
+            CallState::Settled(_) => None,
+        }
+    }
+
+    /// The same, if this machine put it aside itself.
+    pub(super) fn is_fresh(&self, number: u32) -> bool {
+        match self.calls.get(&number).map(|call| &call.state) {
+            Some(CallState::Started { fresh, .. }) => *fresh,
+            Some(CallState::Settled(_)) | None => false,
         }
     }
 

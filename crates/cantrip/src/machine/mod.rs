@@ -21,7 +21,7 @@ mod recorded;
 mod settle;
 mod spawn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,17 +33,19 @@ use cantrip_loom::{
     Spent, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::Operation;
+use cantrip_spend::{Operation, ReservationId};
 use serde_json::Value;
 
 pub(crate) use approve::{DECIDED, REQUESTED};
 pub(crate) use effect::{
-    Asked, Effect, Grown, Happened, Spawning, Starting, Words, Work, WorkKind, Worked, World, Worst,
+    About, Asked, Effect, FreeCall, Grown, Happened, Inquiry, Said, Spawning, Starting, Words, Work, WorkKind, Worked,
+    World, Worst,
 };
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use folding::Summary;
-pub(crate) use money::{POLICY, Payer, Unpaid};
+pub(crate) use money::{Payer, Unpaid};
 pub(crate) use program::{answer, program_name, reading, same};
+pub(crate) use recorded::refusal as refusal_of;
 pub(crate) use spawn::Newborn;
 
 use crate::list::{Beginning, View};
@@ -183,6 +185,12 @@ pub(crate) struct Machine {
     approvals: BTreeMap<CallId, approve::Approval>,
     /// Calls on their way through policy and money.
     entering: Option<enter::Entering>,
+    /// The call whose start is being paid for.
+    paying: Option<enter::Paying>,
+    /// What a person has to be asked about next.
+    waits: Option<approve::Waits>,
+    /// Holds of an earlier owner that were kept: their calls are made again.
+    adopted: Arc<HashSet<ReservationId>>,
     /// What children touched until they ended.
     kin: HashMap<EntityId, Labels>,
     halt: Option<TruncationReason>,
@@ -241,6 +249,9 @@ impl Machine {
             last_said: None,
             approvals: BTreeMap::new(),
             entering: None,
+            paying: None,
+            waits: None,
+            adopted: Arc::default(),
             kin: HashMap::new(),
             halt: None,
             failing: None,
@@ -298,6 +309,11 @@ impl Machine {
     /// What children of records that are still to be applied touched until they ended.
     pub(crate) fn knows(&mut self, kin: HashMap<EntityId, Labels>) {
         self.kin = kin;
+    }
+
+    /// What was held before and is kept, for calls that are made again.
+    pub(crate) fn adopts(&mut self, adopted: Arc<HashSet<ReservationId>>) {
+        self.adopted = adopted;
     }
 
     pub(crate) fn touched(&self) -> &Labels {
@@ -364,13 +380,14 @@ impl Machine {
     pub(crate) fn happened(&mut self, what: Happened, world: &World<'_>) -> Result<(), Error> {
         let folds = matches!(self.phase, Phase::Folding(_));
         match what {
-            Happened::Authorized if folds => self.fold_authorized(),
-            Happened::Authorized => self.authorized(),
-            Happened::Reserved(_) if folds => self.fold_reserved(),
-            Happened::Reserved(reservations) => self.reserved(reservations),
+            Happened::Authorized(_) if folds => self.fold_authorized(),
+            Happened::Authorized(said) => self.authorized(said, world),
+            Happened::Reserved if folds => self.fold_reserved(),
+            Happened::Reserved => self.reserved(),
             Happened::Waited if folds => self.fold_slept(),
             Happened::Waited => self.measured_anew(),
             Happened::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
+            Happened::Unpaid(unpaid) if self.paying.is_some() => self.call_unpaid(unpaid, world),
             Happened::Unpaid(unpaid) => self.unpaid(unpaid, world),
             Happened::Answered(answer) if folds => self.fold_answered(answer, world),
             Happened::Answered(answer) => self.answered(answer, world),

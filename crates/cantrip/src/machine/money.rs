@@ -4,22 +4,22 @@
 //! the step of the answer, so no answer stands without its price. Where a store keeps no ledger, and where a crystal costs
 //! nothing, there is nothing to hold, and the wards of the circle count what was told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, Currency, Money, Timestamp};
+use cantrip_canon::{ApprovalId, CastId, Currency, Hash, Money, Timestamp};
+use cantrip_circle::gate::Promises;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error, TruncationReason};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, Decision, Family, Guards, Hold, Operation, Owner, Phase, Principal, Question,
-    ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Trifecta, Unknown,
+    AuthorizationRef, CallKey, Decision, Explicit, Family, Guards, Hold, Named, Operation, Owner, Phase, Principal,
+    ProviderKey, Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta, Unknown,
 };
 
 use super::{Machine, Newborn, World};
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
-
-/// What policy is asked by: the loop's own questions.
-pub(crate) const POLICY: &str = "cantrip.cast.v1";
+use crate::policy::POLICY;
 
 /// Who pays for a run.
 #[derive(Debug, Clone)]
@@ -27,6 +27,9 @@ pub(crate) struct Payer {
     pub authorization: AuthorizationRef,
     pub owner: Owner,
     pub currency: Currency,
+    /// The terms as they were when someone last looked, and how a decision names them.
+    pub terms: Arc<Terms>,
+    pub named: Named,
     /// It has a limit of money, so what has no price cannot be paid by it.
     pub limited: bool,
 }
@@ -37,6 +40,27 @@ pub(crate) enum Unpaid {
     Refused(Decision),
     /// Only others of its tree stood in the way, and something of theirs was settled.
     Waited,
+}
+
+/// A hold that goes with the next records.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub reservation: ReservationId,
+    pub provider_key: ProviderKey,
+    /// What its subject is recognised by.
+    pub subject: Hash,
+    pub operation: Operation,
+}
+
+impl Held {
+    fn of(reserve: Reserve) -> Self {
+        Self {
+            reservation: reserve.hold.id(),
+            provider_key: reserve.hold.provider_key(),
+            subject: reserve.question.subject.hash(),
+            operation: Operation::Reserve(Box::new(reserve)),
+        }
+    }
 }
 
 /// What has to be held for a request.
@@ -108,8 +132,9 @@ impl Machine {
         attempt: u32,
         amount: Money,
         world: &World<'_>,
-    ) -> Option<(ReservationId, Operation)> {
+    ) -> Option<Held> {
         let payer = world.payer?;
+        let approval = self.approval_id(call);
         let call = CallKey::new(call.to_string()).ok()?;
         let now = world.now.wall;
         let lasts = self.facts.circle.wards().timeout.unwrap_or_default();
@@ -124,7 +149,7 @@ impl Machine {
             retry_class: RetryClass::SafeRetry,
             scope: self.facts.scope.clone(),
             decision: world.ids.next(now),
-            approval: None,
+            approval,
             at: now,
             expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
         };
@@ -137,7 +162,54 @@ impl Machine {
             guards: Guards::default(),
             trifecta: Trifecta::default(),
         };
-        Some((hold.id(), Operation::Reserve(Box::new(Reserve { hold, question }))))
+        Some(Held::of(Reserve { hold, question }))
+    }
+
+    /// The hold for a call of a gate; none where nobody keeps a ledger.
+    #[allow(clippy::too_many_arguments, reason = "each of them is another fact about the call")]
+    pub(super) fn hold_for_gate(
+        &self,
+        call: CallId,
+        amount: Money,
+        subject: Subject,
+        touched: Option<Vec<String>>,
+        promises: &Promises,
+        approval: Option<ApprovalId>,
+        barred: bool,
+        world: &World<'_>,
+    ) -> Option<Held> {
+        let payer = world.payer?;
+        let now = world.now.wall;
+        let again = match &promises.settlement {
+            Some(settlement) => settlement.is_repeatable(),
+            None => promises.is_idempotent(),
+        };
+        let lasts = promises.time_max.or(self.facts.circle.wards().timeout).unwrap_or_default();
+        let run = self.facts.run;
+        let hold = Hold {
+            authorization: payer.authorization,
+            run,
+            root_run: run,
+            call: CallKey::new(call.to_string()).ok()?,
+            attempt: 1,
+            amount,
+            retry_class: if again { RetryClass::SafeRetry } else { RetryClass::DedupeReconcileRequired },
+            scope: self.facts.scope.clone(),
+            decision: world.ids.next(now),
+            approval,
+            at: now,
+            expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
+        };
+        let explicit = barred.then(|| Explicit { reason_code: "policy_denied.reconcile_required".to_owned() });
+        let question = Question {
+            policy_id: POLICY.to_owned(),
+            phase: Phase::Spend,
+            subject,
+            principal: self.principal(payer),
+            guards: Guards { explicit, ..Guards::default() },
+            trifecta: Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() },
+        };
+        Some(Held::of(Reserve { hold, question }))
     }
 
     fn principal(&self, payer: &Payer) -> Principal {
@@ -189,8 +261,15 @@ impl Machine {
         self.unrecorded()?;
         match unpaid {
             Unpaid::Waited => Ok(()),
+            Unpaid::Refused(decision) if decision.decision == Ruling::NeedsApproval => {
+                self.approves(decision.reason_code)
+            }
             Unpaid::Refused(decision) => {
-                let refusal = refusal(&decision, self.facts.crystal(), world);
+                let call = CallId::request(self.turn_asked_for(world)?);
+                let refusal = match self.verdict_on_request(call, &decision) {
+                    Some(verdict) => verdict.refusal(self.facts.crystal().to_owned()),
+                    None => refusal(&decision, self.facts.crystal(), "the next request", world),
+                };
                 let fault = world.words.fault(refusal);
                 self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| ())
             }
@@ -199,7 +278,7 @@ impl Machine {
 }
 
 /// The refusal of a hold, by the reason of the decision.
-pub(super) fn refusal(decision: &Decision, subject: &str, world: &World<'_>) -> Refusal {
+pub(super) fn refusal(decision: &Decision, subject: &str, needed: &str, world: &World<'_>) -> Refusal {
     let authorization = world.payer.map_or_else(String::new, |payer| payer.authorization.to_string());
     let code = decision.reason_code.as_str();
     let data = serde_json::json!({
@@ -209,10 +288,10 @@ pub(super) fn refusal(decision: &Decision, subject: &str, world: &World<'_>) -> 
     match code.rsplit('.').next().unwrap_or_default() {
         "budget_exhausted" | "run_limit" => {
             let left = world.money_left.map_or_else(|| "money".to_owned(), |left| left.to_string());
-            codes::budget_spent("the next request", left, authorization).data(data).into()
+            codes::budget_spent(needed, left, authorization).data(data).into()
         }
-        "per_call_limit" => codes::per_call("the next request", authorization).data(data).into(),
-        "per_day_limit" => codes::per_day("the next request", authorization).data(data).into(),
+        "per_call_limit" => codes::per_call(needed, authorization).data(data).into(),
+        "per_day_limit" => codes::per_day(needed, authorization).data(data).into(),
         "authorization_expired" => codes::expired(authorization, at).data(data).into(),
         "authorization_revoked" => codes::revoked(authorization, at).data(data).into(),
         "unknown_price" => codes::price_unknown(subject, authorization).data(data).into(),

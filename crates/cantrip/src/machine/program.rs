@@ -64,8 +64,9 @@ impl Machine {
         let tool_call_id = self.group()?.program.as_ref().and_then(|program| program.tool_call_id.clone());
         let asks = Asks { number, gate: call.gate, given: Given::Code(call.arguments), tool_call_id, spelled: true };
         let touched = self.touched.clone();
-        let examined = self.examine(&asks, &touched);
-        self.alone(asks, examined, world)
+        let examined = self.examine(&asks, &touched, world);
+        self.alone(asks, examined, touched);
+        Ok(None)
     }
 
     fn stop_program(&mut self, effect: Effect) -> Result<Effect, Error> {

@@ -5,7 +5,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, Value};
 
 /// A fault of a record as a refusal again: its code, with the fields as they stand in its words.
-pub(super) fn refusal(fault: &Fault) -> Refusal {
+pub(crate) fn refusal(fault: &Fault) -> Refusal {
     let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
     let fields = known.map(|code| {
         let row = code.row();

@@ -1,7 +1,10 @@
 //! What calls came to, on its way into the record.
 
+use cantrip_canon::Money;
+use cantrip_circle::gate::Doubt;
 use cantrip_loom::{Asked, CallSettled, Child, Error, Held, ReplyMark, Work as Working};
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Refusal, ReplyType, codes};
+use cantrip_spend::{Operation, Unknown};
 use serde_json::{Value, json};
 
 use super::group::CallState;
@@ -11,7 +14,8 @@ impl Machine {
     /// Calls have their replies; in the order in which they were asked for, whichever ended first.
     pub(super) fn worked(&mut self, worked: Vec<Worked>, world: &World<'_>) -> Result<(), Error> {
         for worked in worked {
-            let Worked { number, reply, result, data, duration_ms, changes, bodies, cost, clock, score } = worked;
+            let cost = self.settle_call(&worked, world)?;
+            let Worked { number, reply, result, data, duration_ms, changes, bodies, clock, score, .. } = worked;
             self.bodies.extend(bodies);
             let spelled = self.group()?.spelled.remove(&number);
             let asked = match spelled {
@@ -28,6 +32,8 @@ impl Machine {
             };
             let ephemeral = gate.and_then(|gate| self.facts.circle.gate(&gate).map(|gate| gate.promises().ephemeral));
             let grown = std::mem::take(&mut self.grown);
+            let (decision, judged) = self.group()?.decisions.remove(&number).unzip();
+            let judged = judged.flatten();
             let settled = CallSettled {
                 call_id: self.group()?.call_id(number),
                 reply,
@@ -40,7 +46,8 @@ impl Machine {
                 changes,
                 clock_ms: u64::try_from(clock.unix_millis()).ok(),
                 cost,
-                decision: None,
+                decision,
+                judged: judged.map(Box::new),
                 attempt: None,
                 usage: None,
             };
@@ -48,6 +55,49 @@ impl Machine {
             self.score = score.or(self.score);
         }
         Ok(())
+    }
+
+    /// What becomes of the money that was held for a call goes with its reply. Gives what it cost, if that is known.
+    fn settle_call(&mut self, worked: &Worked, world: &World<'_>) -> Result<Option<Money>, Error> {
+        let group = self.group()?;
+        let (held, fresh) = (group.reservation(worked.number).cloned(), group.is_fresh(worked.number));
+        let Some(reservation) = held else { return Ok(worked.cost) };
+        if !fresh && !self.adopted.contains(&reservation) {
+            // Whoever took the run over has said that nobody knows.
+            return Ok(None);
+        }
+        let at = world.now.wall;
+        let held = self.held_for(worked.number)?;
+        let unknown = |why| (Operation::unknown(reservation.clone(), why, at), None);
+        let paid =
+            |cost: Money| (Operation::commit(reservation.clone(), cost, worked.correlation.clone(), at), Some(cost));
+        let (operation, cost) = match (worked.doubt, worked.cost, &worked.reply) {
+            (Some(Doubt::Cut), _, _) => unknown(Unknown::TimedOut),
+            (Some(Doubt::NoCorrelation), _, _) => unknown(Unknown::MissingProviderCorrelationId),
+            (Some(Doubt::NoCost), _, _) => unknown(Unknown::UsageNotReported),
+            (None, Some(cost), reply) if reply.is_success() || cost.micros() > 0 => paid(cost),
+            (None, None, reply) if reply.is_success() => match held {
+                Some(amount) => paid(amount),
+                None => unknown(Unknown::UsageNotReported),
+            },
+            // What never left, was found wrong or was refused has not been charged for.
+            (None, Some(_), _) => (Operation::release(reservation.clone(), at), None),
+            (None, None, reply) => match reply.reply_type {
+                _ if worked.unbegun => (Operation::release(reservation.clone(), at), None),
+                ReplyType::Invalid | ReplyType::Denied => (Operation::release(reservation.clone(), at), None),
+                ReplyType::Success | ReplyType::Failure => unknown(Unknown::Failed),
+            },
+        };
+        self.money.push(operation);
+        Ok(cost)
+    }
+
+    /// The most that a call that is under way can cost.
+    fn held_for(&mut self, number: u32) -> Result<Option<Money>, Error> {
+        let Some(call) = self.group()?.calls.get(&number) else { return Ok(None) };
+        let (gate, args) = (call.gate.clone(), call.args.clone());
+        let Value::Object(arguments) = args else { return Ok(None) };
+        Ok(self.facts.circle.gate(&gate).and_then(|gate| gate.worst_cost(&arguments)))
     }
 
     fn gate_of(&mut self, number: u32) -> Result<Option<String>, Error> {

@@ -2,14 +2,15 @@
 
 use cantrip_canon::{EntityId, Hash};
 use cantrip_crystal::Answer;
-use cantrip_loom::{Closing, Event, GateRecord, Output, Settlement, TruncationReason, Turn, Usage};
+use cantrip_loom::{Closing, Event, Fault, GateRecord, Output, Settlement, TruncationReason, Turn, Usage};
 use cantrip_reply::{AnyCode, codes};
+use cantrip_spend::Ruling;
 use serde_json::{Value, json};
 
 use super::told::Told;
 use super::{Divergence, DivergenceKind, Halt};
 use crate::driver::differing;
-use crate::machine::{Grown, WorkKind, Worked, reading, same};
+use crate::machine::{Grown, Said, WorkKind, Worked, reading, refusal_of, same};
 
 /// What is recorded of one utterance, and how far the second run has come in it.
 pub(super) struct Group<'a> {
@@ -107,6 +108,19 @@ impl Group<'_> {
         }
     }
 
+    /// What policy said to a call: what it denied the first time is denied again.
+    pub(super) fn said(&self, number: u32) -> Said {
+        let record = self.settled().find(|record| record.call_id.number() == number);
+        let Some(Settlement::Settled(settled)) = record.map(|record| &record.settlement) else { return Said::Nothing };
+        match &settled.decision {
+            Some(made) if made.decision.decision == Ruling::Denied => {
+                let message = settled.result.as_str().unwrap_or_default().to_owned();
+                Said::Refused(refusal_of(&Fault { mark: settled.reply.clone(), message }))
+            }
+            Some(_) | None => Said::Nothing,
+        }
+    }
+
     /// Whether the call was ended by what ended the cast.
     pub(super) fn cut_off(&self, record: &GateRecord) -> Option<TruncationReason> {
         let Settlement::Settled(settled) = &record.settlement else { return None };
@@ -188,6 +202,9 @@ pub(super) fn answered(number: u32, record: &GateRecord) -> Worked {
         changes: settled.changes.clone(),
         bodies: Vec::new(),
         cost: settled.cost,
+        correlation: None,
+        doubt: None,
+        unbegun: false,
         clock: reading(settled.clock_ms).unwrap_or(cantrip_canon::Timestamp::EPOCH),
         score: None,
     }

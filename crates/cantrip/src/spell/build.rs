@@ -9,6 +9,7 @@ use cantrip_loom::AnyLoom;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use super::settlement::SettlementSpell;
 use super::{
     CommandVerifier, Fault, GateKind, GateSpell, Issue, OwnThreadOf, Spell, SpellFault, Surroundings, Written,
     read_json, read_text,
@@ -275,6 +276,7 @@ fn gate_table(gate: &GateSpell) -> Value {
     let common = table([
         ("labels", gate.labels.as_ref().map_or(Value::Null, |labels| json!(labels))),
         ("ephemeral", if gate.ephemeral { json!(true) } else { Value::Null }),
+        ("settlement", gate.settlement.as_ref().map_or(Value::Null, SettlementSpell::resolved)),
         ("description", json!(gate.description)),
         ("parameters", gate.parameters.as_ref().map_or(Value::Null, shown)),
     ]);

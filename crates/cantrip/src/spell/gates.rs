@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::{self, EndpointSpell};
 use super::server::{self, ServerSpell};
+use super::settlement::SettlementSpell;
 use super::shell::{self, ShellSpell};
 use super::text::{Issues, Table, suggestion};
 use super::{Fault, Issue, Spell, Surroundings, read_json};
@@ -47,6 +48,8 @@ pub struct GateSpell {
     pub description: Option<String>,
     /// A JSON Schema, or the file it is in.
     pub parameters: Option<Written>,
+    /// It moves money.
+    pub settlement: Option<SettlementSpell>,
 }
 
 /// Something that stands in the spell, or in a file beside it.
@@ -102,6 +105,7 @@ impl GateSpell {
             ephemeral: false,
             description: None,
             parameters: None,
+            settlement: None,
         }
     }
 }
@@ -121,6 +125,7 @@ pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
                 ephemeral: entry.flag("ephemeral", issues).unwrap_or(false),
                 description: entry.text("description", "\"Reads a file.\"", issues).map(str::to_owned),
                 parameters: written(&entry, "parameters", issues),
+                settlement: SettlementSpell::read(&entry, issues),
             });
         }
     }
@@ -159,11 +164,11 @@ fn labels(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<Label>> {
 fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let mut known = |own: &[&str]| table.only(&[own, &COMMON].concat(), issues);
     if table.get("command").is_some() {
-        known(&["command", "environment", "timeout", "output", "on_error"]);
+        known(&["command", "environment", "timeout", "output", "on_error", "settlement"]);
         return command(table, issues);
     }
     if table.get("url").is_some() {
-        known(&endpoint::KEYS);
+        known(&[&endpoint::KEYS[..], &["settlement"]].concat());
         return EndpointSpell::read(table, issues).map(GateKind::Endpoint);
     }
     if table.get("mcp").is_some() {
@@ -388,6 +393,9 @@ impl Spell {
         }
         if gate.ephemeral {
             made = made.ephemeral(true);
+        }
+        if let Some(settlement) = &gate.settlement {
+            made = made.settling(settlement.settlement());
         }
         Ok((vec![made], delegates))
     }

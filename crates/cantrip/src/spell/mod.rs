@@ -22,6 +22,7 @@ mod own_thread;
 mod read;
 mod schema;
 mod server;
+mod settlement;
 mod shell;
 mod text;
 mod verifier;
@@ -45,6 +46,7 @@ pub use gates::{GateKind, GateSpell, Written};
 pub use own_thread::OwnThreadOf;
 pub use schema::schema;
 pub use server::{ServerAt, ServerSpell};
+pub use settlement::SettlementSpell;
 pub use shell::ShellSpell;
 pub use verifier::CommandVerifier;
 

@@ -165,9 +165,25 @@ fn built_in(name: &str) -> Value {
     }
 }
 
+fn settlement() -> Value {
+    let mut table = object(
+        json!({
+            "most": text("What one call may cost at most, as in 0.50 USD: it is put aside before the call."),
+            "cost": text("Where in the result stands what a call cost, as a JSON Pointer; without it each costs most."),
+            "correlation": text("Where its provider's id for the payment stands; /provider_correlation_id unless given."),
+            "retry": {"enum": ["dedupe_reconcile_required", "safe_retry"],
+                "description": "Whether a call of unknown outcome may be made again before someone has looked."},
+        }),
+        &["most"],
+    );
+    table["description"] = json!("It moves money: what a call may cost is reserved before it and settled after it.");
+    table
+}
+
 fn command() -> Value {
     gate(
         json!({
+            "settlement": settlement(),
             "command": texts("The program and its arguments."),
             "environment": {"type": "object", "additionalProperties": {"type": "string"}},
             "timeout": quantity("How long a call may take."),
@@ -181,6 +197,7 @@ fn command() -> Value {
 fn endpoint() -> Value {
     gate(
         json!({
+            "settlement": settlement(),
             "url": text("The address, with places for arguments, as in https://example.com/v1/{city}."),
             "method": text("The HTTP method; GET unless given."),
             "headers": {"type": "object", "additionalProperties": {"type": "string"},

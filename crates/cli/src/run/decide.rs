@@ -60,8 +60,8 @@ impl Waiting {
         let Some(guarded) = decided else { return Err(nothing(run)) };
         let word = if refusal.is_none() { "approved" } else { "refused" };
         let mut text = String::new();
-        for Pending { gate, args, .. } in &chosen {
-            let _ = writeln!(text, "{word}  {}", call(gate, args));
+        for asked in &chosen {
+            let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), told(asked));
         }
         let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
         Ok(present.reply(guarded, || text))
@@ -85,6 +85,13 @@ fn nothing(run: RunId) -> Refusal {
     codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted)
         .data(json!({ "hint": hint }))
         .into()
+}
+
+/// What it may cost, and why a person is asked.
+pub(super) fn told(asked: &Pending) -> String {
+    let cost = asked.cost.map_or_else(String::new, |cost| format!(", up to {cost}"));
+    let why = asked.reason_code.as_deref().map_or_else(String::new, |code| format!(" ({})", harmless(code)));
+    format!("{cost}{why}")
 }
 
 /// A call as a person reads it before deciding.

@@ -317,7 +317,8 @@ fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
     }
     let (program, again, id) = (program(), &store.again, run.run_id);
     for asked in pending {
-        line("waits", &format!("{} until {}", super::decide::call(&asked.gate, &asked.args), asked.expires_at));
+        let call = super::decide::call(&asked.gate, &asked.args);
+        line("waits", &format!("{call}{} until {}", super::decide::told(asked), asked.expires_at));
         if let Some(toml) = asked.reasons.pointer("/0/toml").and_then(|toml| toml.as_str()) {
             line("", &format!("it would join private data, untrusted content and a way out: {toml}"));
         }

@@ -300,6 +300,7 @@ pub fn settled(call_id: CallId, result: Value, bodies: &mut Vec<Body>) -> CallSe
         clock_ms: None,
         cost: None,
         decision: None,
+        judged: None,
         attempt: None,
         usage: None,
     }

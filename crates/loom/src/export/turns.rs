@@ -347,6 +347,7 @@ impl<J: Journal> Import<'_, J> {
                     clock_ms: ours.and_then(|ours| ours.clock_ms),
                     cost: ours.and_then(|ours| ours.cost),
                     decision: ours.and_then(|ours| ours.decision.clone()),
+                    judged: None,
                     attempt: None,
                     usage: None,
                 }

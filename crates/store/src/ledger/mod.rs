@@ -45,7 +45,7 @@ fn named(step: &Step) -> impl Iterator<Item = AuthorizationRef> + '_ {
         Operation::Authorize(issued) => Some(issued.authorization),
         Operation::Revise(revised) => Some(revised.authorization),
         Operation::Revoke(revoked) => Some(revoked.authorization),
-        Operation::Move { .. } | Operation::DecideApproval(_) => None,
+        Operation::Move { .. } | Operation::DecideApproval(_) | Operation::Note(_) => None,
     })
 }
 
@@ -85,6 +85,7 @@ fn owner_of(operation: &Operation) -> Option<Write> {
         }),
         Operation::Reserve(_)
         | Operation::SetCap(_)
+        | Operation::Note(_)
         | Operation::AskApproval(_)
         | Operation::Authorize(_)
         | Operation::Revise(_)
@@ -171,6 +172,8 @@ impl Till {
     async fn load(&mut self, link: &mut Link, operation: &Operation) -> Result<(), Fault> {
         match operation {
             Operation::Reserve(asked) => self.load_asked(link, asked).await,
+            // It is only added.
+            Operation::Note(_) => Ok(()),
             Operation::Move { reservation, .. } => self.load_moved(link, reservation).await,
             Operation::SetCap(terms) => {
                 self.load_authorization(link, terms.authorization).await?;

@@ -1,0 +1,229 @@
+//! May this call be made? What is asked of policy about gates, and the same question from the record.
+//!
+//! A call that costs something is judged where its money is reserved, in that transaction. One that is free is judged before
+//! it begins, with the terms at hand; what that was made from stands in its record, so that anyone can ask again.
+
+use std::collections::HashMap;
+
+use cantrip_canon::{EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
+use cantrip_loom::{
+    CallId, CallSettled, Caller, Error, Event, Journal, Judged, Ledger, Record, Seq, Started, Utterance,
+};
+use cantrip_reply::Refusal;
+use cantrip_spend::{
+    AuthorizationRef, Decision, Guards, Named, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request, Subject,
+    Terms, Trifecta, Usage, replay,
+};
+use futures_util::TryStreamExt;
+use serde_json::Value;
+
+use crate::driver::{Loaded, Log, Runtime, store_refusal};
+use crate::journal::logs;
+
+/// What policy is asked by: the loop's own questions.
+pub(crate) const POLICY: &str = "cantrip.cast.v1";
+
+/// The question about a call that costs nothing. No counter matters to it, so none is read.
+pub fn free_call(
+    judged: &Judged,
+    gate: &str,
+    args: Hash,
+    run: RunId,
+    entity: EntityId,
+    named: Named,
+    terms: &Terms,
+) -> PolicyInput {
+    let mut subject = Subject::gate_call(gate, args, judged.labels.clone());
+    subject.approval_ward = judged.approval_ward;
+    PolicyInput {
+        v: POLICY_INPUT_VERSION,
+        policy_id: POLICY.to_owned(),
+        phase: Phase::Gate,
+        at: judged.at,
+        subject,
+        principal: Principal {
+            owner: judged.owner.clone(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(entity.to_string()),
+            autopilot_id: judged.agent.clone(),
+        },
+        authorization: Some(named),
+        usage: Usage {
+            spent: 0,
+            reserved: 0,
+            day: judged.at.day(),
+            day_spent: 0,
+            day_reserved: 0,
+            run_cap: None,
+            open_attempt: None,
+        },
+        request: Request { amount: 0, currency: Some(terms.currency), priced: true },
+        approval: judged.approval.clone(),
+        guards: Guards::default(),
+        trifecta: Trifecta { ward: judged.touched.is_some(), touched: judged.touched.clone().unwrap_or_default() },
+    }
+}
+
+/// What came of deciding everything about a run again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Redecided {
+    /// Each comes to what was decided, with the same hash.
+    Same { decisions: u64 },
+    /// The first that does not.
+    Differs { call: String, at: Timestamp, detail: String },
+}
+
+impl Runtime {
+    /// Decides again about every call of a run that policy was asked about, each from what was stored then: the input and
+    /// the terms of that time. Nothing is written, and nothing of today counts.
+    pub async fn redecide(&self, run: RunId) -> Result<Redecided, Refusal> {
+        self.redecided(run).await.map_err(|error| store_refusal(&error))
+    }
+
+    async fn redecided(&self, run: RunId) -> Result<Redecided, Error> {
+        let mut again = Again { runtime: self, terms: HashMap::new(), decisions: 0, first: None };
+        for made in self.loom().decisions(run).await? {
+            again.check(made.call.to_string(), made.at, &made.input, &made.decision).await?;
+        }
+        let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+        let logs = logs(&records)?;
+        let bodies = self.loaded(&logs).await?;
+        for (entity, log) in &logs {
+            again.log(run, *entity, log, &bodies).await?;
+        }
+        Ok(match again.first {
+            None => Redecided::Same { decisions: again.decisions },
+            Some((at, call, detail)) => Redecided::Differs { call, at, detail },
+        })
+    }
+}
+
+/// Decisions being made again.
+struct Again<'a> {
+    runtime: &'a Runtime,
+    /// Every revision of the authorizations that were met.
+    terms: HashMap<AuthorizationRef, Vec<(u64, Terms)>>,
+    decisions: u64,
+    /// The earliest that differs.
+    first: Option<(Timestamp, String, String)>,
+}
+
+impl Again<'_> {
+    async fn terms(&mut self, id: AuthorizationRef, revision: u64) -> Result<Option<Terms>, Error> {
+        if let std::collections::hash_map::Entry::Vacant(free) = self.terms.entry(id) {
+            let agreements = self.runtime.loom().agreements(id).await?;
+            free.insert(agreements.into_iter().map(|agreed| (agreed.revision, agreed.terms)).collect());
+        }
+        let known = self.terms.get(&id).into_iter().flatten().find(|(known, _)| *known == revision);
+        Ok(known.map(|(_, terms)| terms.clone()))
+    }
+
+    async fn check(
+        &mut self,
+        call: String,
+        at: Timestamp,
+        input: &PolicyInput,
+        stored: &Decision,
+    ) -> Result<(), Error> {
+        self.decisions += 1;
+        let named = input.authorization.as_ref().and_then(|named| Some((named.authorization_id.parse().ok()?, named)));
+        let terms = match named {
+            Some((id, named)) => self.terms(id, named.revision).await?,
+            None => None,
+        };
+        if let Err(fault) = replay(input, terms.as_ref(), stored) {
+            self.differs(at, call, fault.to_string());
+        }
+        Ok(())
+    }
+
+    fn differs(&mut self, at: Timestamp, call: String, detail: String) {
+        if self.first.as_ref().is_none_or(|(first, ..)| at < *first) {
+            self.first = Some((at, call, detail));
+        }
+    }
+
+    /// The calls of one entity whose decisions stand in their records alone.
+    async fn log(&mut self, run: RunId, entity: EntityId, log: &Log, bodies: &Loaded) -> Result<(), Error> {
+        let mut said: Option<(TurnId, Utterance)> = None;
+        let mut started: HashMap<CallId, &Started> = HashMap::new();
+        for (_, event) in &log.events {
+            match event {
+                Event::Opened(opened) => said = Some((opened.turn_id, opened.utterance.load(bodies)?)),
+                Event::Started(start) => {
+                    started.insert(start.call_id, start);
+                }
+                Event::Settled(settled) => {
+                    let asked = asked(settled, started.get(&settled.call_id).copied(), said.as_ref(), bodies)?;
+                    self.free(run, entity, settled, asked).await?;
+                }
+                Event::Root(_)
+                | Event::Entity(_)
+                | Event::Cast(_)
+                | Event::Attempt(_)
+                | Event::Turn(_)
+                | Event::Fold(_)
+                | Event::Parked(_)
+                | Event::End(_)
+                | Event::Failed(_)
+                | Event::Reward(_)
+                | Event::Other { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn free(
+        &mut self,
+        run: RunId,
+        entity: EntityId,
+        settled: &CallSettled,
+        asked: Option<(String, Value)>,
+    ) -> Result<(), Error> {
+        let (Some(judged), Some(made)) = (&settled.judged, &settled.decision) else { return Ok(()) };
+        let call = settled.call_id.to_string();
+        let (Some(id), Some((gate, args))) = (made.authorization_id, asked) else {
+            self.differs(judged.at, call, "its record does not say what it was".to_owned());
+            return Ok(());
+        };
+        let Some(terms) = self.terms(id, judged.revision).await? else {
+            self.differs(judged.at, call, "it names terms that are not there".to_owned());
+            return Ok(());
+        };
+        let named = Named { authorization_id: id.to_string(), revision: judged.revision, terms_hash: terms.hash() };
+        let args = stable_hash(&args)?;
+        let input = free_call(judged, &gate, args, run, entity, named, &terms);
+        self.check(call, judged.at, &input, &made.decision).await
+    }
+}
+
+/// The gate and the arguments of a call, from wherever its records say them.
+fn asked(
+    settled: &CallSettled,
+    started: Option<&Started>,
+    said: Option<&(TurnId, Utterance)>,
+    bodies: &Loaded,
+) -> Result<Option<(String, Value)>, Error> {
+    let spelled = started.and_then(|started| started.asked.as_ref()).or(settled.asked.as_ref());
+    if let Some(asked) = spelled {
+        return Ok(Some((asked.gate.clone(), asked.args.load(bodies)?)));
+    }
+    let Some((turn, said)) = said.filter(|(turn, _)| settled.call_id.caller() == Caller::Turn(*turn)) else {
+        return Ok(None);
+    };
+    let _ = turn;
+    let place = usize::try_from(settled.call_id.number()).ok().and_then(|number| number.checked_sub(1));
+    let call = place.and_then(|place| said.calls.get(place));
+    Ok(call.map(|call| (cantrip_circle::gate::canonical_name(&call.gate).to_owned(), given(&call.args))))
+}
+
+/// Arguments as the circle read them: many models write nothing, or a text of JSON, where an object is meant.
+fn given(args: &Value) -> Value {
+    match args {
+        Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),
+        Value::String(text) => cantrip_canon::json::read_foreign(text).unwrap_or_else(|_| args.clone()),
+        Value::Null => Value::Object(serde_json::Map::new()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => args.clone(),
+    }
+}

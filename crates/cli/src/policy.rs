@@ -1,0 +1,58 @@
+//! `cantrip policy`: what was decided about a run, decided again.
+
+use std::process::ExitCode;
+
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_service::Service;
+
+use crate::loom::find;
+use crate::present::Present;
+use crate::store;
+use crate::watch::{Shows, Viewer};
+
+/// Look at what policy decided.
+///
+/// Every call is put to policy before it is made: may this gate be called, this model be asked, this much be spent? What was
+/// said, with the hash of all it was made from, stands in the record.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9 --json")]
+pub(crate) struct PolicyCommand {
+    #[command(subcommand)]
+    what: What,
+
+    /// Where casts are kept: sqlite:FILE, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Decide everything about a run again, from what was stored then: the same decision and hash, or the first difference.
+    #[command(after_help = "Examples:\n  cantrip policy replay\n  cantrip policy replay run_06cyf9")]
+    Replay {
+        /// The run: its id or the beginning of it, @last, or an entity, cast or turn of it.
+        run: Option<String>,
+    },
+}
+
+impl PolicyCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answered(guard, present).await {
+            Ok(status) => status,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("policy"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answered(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = store::open_to_read(self.store.as_deref(), &here)?;
+        let What::Replay { run } = &self.what;
+        let run = find::run(&store.loom, run.as_deref()).await?;
+        let guarded = Service::new(Viewer::new(Shows::Nothing).house(&store, guard)).replay_policy(run).await;
+        let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
+        Ok(present.reply(guarded, || format!("{decisions} decisions about {run}: each comes to the same again\n")))
+    }
+}

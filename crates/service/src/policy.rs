@@ -1,0 +1,30 @@
+//! Policy: what was decided about a run, decided again.
+
+use cantrip::canon::RunId;
+use cantrip::policy::Redecided;
+use cantrip::reply::{Call, Guarded, codes};
+use serde_json::json;
+
+use crate::Service;
+
+impl Service {
+    /// Decides again about every call of a run that policy was asked about, each from what was stored then. Success if each
+    /// comes to the same decision with the same hash; else an error that names the first difference.
+    pub async fn replay_policy(&self, run: RunId) -> Guarded {
+        let found = self.runtime().redecide(run).await;
+        let answered = self.runtime().guard().call(Call::surface("policy replay").run(run), |rb| async {
+            match found {
+                Ok(Redecided::Same { decisions }) => {
+                    let data = json!({"decisions": decisions, "run_id": run});
+                    rb.success(codes::verified(format!("policy of {run}"), decisions).data(data))
+                }
+                Ok(Redecided::Differs { call, at, detail }) => {
+                    let data = json!({"call_id": call, "at": at, "run_id": run});
+                    rb.error(codes::record_altered("decision", call, detail).data(data))
+                }
+                Err(refusal) => rb.refuse(refusal),
+            }
+        });
+        answered.await
+    }
+}
