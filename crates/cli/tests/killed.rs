@@ -9,7 +9,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::RunId;
-use cantrip::loom::{Journal, Loom, Owner, Page, RunState, Settlement, Turn};
+use cantrip::loom::{CallId, Journal, Ledger, Loom, Owner, Page, RunState, Settlement, Turn, Wanted};
+use cantrip::spend::{AuthorizationRef, Row};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use rustix::process::{Pid, Signal, kill_process};
@@ -175,6 +176,63 @@ fn killing(folder: &Folder, store: &str, seen: &Seen, who: u64, kills: u64, pati
     finished
 }
 
+/// What the ledger says after the kills: every number adds up, each payment that is on record was made once under its own key,
+/// what fell in the middle is to be reconciled, and nothing of a run that is over is left open.
+fn assert_paid(folder: &Folder, seen: &Seen, finished: &[RunId]) {
+    let (findings, rows, local) = seen.executor.block_on(async {
+        let (mut rows, mut page) = (Vec::new(), Page::FIRST);
+        loop {
+            let listed = seen.store.reservations(Wanted::default(), page).await.expect("rows");
+            rows.extend(listed.items);
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => break,
+            }
+        }
+        let local = seen.store.authorization(AuthorizationRef::Local).await.expect("auth_local");
+        (seen.store.audit().await.expect("an audit"), rows, local)
+    });
+    assert!(findings.adds_up(), "{findings:?}");
+    let spent: i64 = rows.iter().map(|booked| booked.row.spent()).sum();
+    assert_eq!(local.totals.spent, spent, "nothing is counted twice");
+    let paid: Vec<String> = folder.read("paid.log").lines().map(str::to_owned).collect();
+    let keys: BTreeSet<&String> = paid.iter().collect();
+    assert_eq!(keys.len(), paid.len(), "no payment was made twice under one key");
+    for run in finished {
+        let of_run = rows.iter().map(|booked| &booked.row).filter(|row| row.terms().run == *run);
+        let mut by_call: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        for row in of_run {
+            assert_ne!(row.state_name(), "reserved", "left open by {run}: {row:?}");
+            by_call.entry(row.terms().call.to_string()).or_default().push(row);
+        }
+        for turn in seen.over(*run) {
+            let request = by_call.remove(&CallId::request(turn.id).to_string()).unwrap_or_default();
+            let states: Vec<&str> = request.iter().map(|row| row.state_name()).collect();
+            let (last, before) = states.split_last().expect("every request is paid for");
+            assert_eq!(*last, "committed", "{states:?}");
+            assert!(before.iter().all(|state| *state == "reconcile_required"), "{states:?}");
+            for record in turn.gate_calls.iter().filter(|record| record.gate == "count") {
+                let Settlement::Settled(settled) = &record.settlement else { panic!("{record:?}") };
+                let held = by_call.remove(&record.call_id.to_string()).unwrap_or_default();
+                let [row] = held[..] else { panic!("one hold for {record:?}: {held:?}") };
+                match row {
+                    Row::Committed(made) => {
+                        assert!(settled.reply.is_success() && row.spent() == 3_000, "{record:?}: {row:?}");
+                        let key = row.terms().provider_key();
+                        assert_eq!(made.state().provider_correlation_id.as_deref(), Some(key.as_str()));
+                        assert!(keys.contains(&key.as_str().to_owned()), "it was really made");
+                    }
+                    Row::ReconcileRequired(_) => {
+                        assert_eq!(settled.reply.code, codes::OUTCOME_UNKNOWN.as_str(), "{record:?}");
+                    }
+                    Row::Reserved(_) | Row::Released(_) => panic!("{record:?}: {row:?}"),
+                }
+            }
+        }
+        assert!(by_call.is_empty(), "money of calls that are not on record: {by_call:?}");
+    }
+}
+
 /// Kills casts of two who cast at once, and looks at what is on record and at what was really done.
 fn killed(store: &str, kills: u64) {
     let model = Model::counting(STEPS);
@@ -200,14 +258,21 @@ fn killed(store: &str, kills: u64) {
     });
     let calls = folder.calls();
     let runs = seen.by_intent(None);
+    let mut over = Vec::new();
     for intent in &finished {
         let [run] = runs[intent][..] else { panic!("{intent}: {:?}", runs[intent]) };
         assert_once(intent, &seen.over(run), &calls);
+        over.push(run);
     }
+    assert_paid(&folder, &seen, &over);
     // Each of the two finishes its last one. How many others do depends on how busy the machine is.
     assert!(finished.len() >= 2, "most are killed, and yet some are finished: {}", finished.len());
     assert!(calls.values().all(|count| *count == 1), "no call twice: {calls:?}");
     folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
+    folder.envelope(&["spend", "verify", "--store", store], codes::VERIFIED.any());
+    for run in over.iter().take(3) {
+        folder.envelope(&["policy", "replay", &run.to_string(), "--store", store], codes::VERIFIED.any());
+    }
     println!("{kills} kills, {} of {} casts finished", finished.len(), runs.len());
 }
 

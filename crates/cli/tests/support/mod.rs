@@ -121,13 +121,14 @@ impl Folder {
     }
 
     /// A spell whose entity calls a gate as often as `model` says; the gate notes each call in `calls.log`, and then takes
-    /// so many seconds to answer. One whose caller fell before it said what it wants does nothing.
+    /// so many seconds to answer. One whose caller fell before it said what it wants does nothing. Its model has a price, and
+    /// each call of the gate is a payment: the key under which it was made is noted in `paid.log`.
     pub fn with_counter(self, model: &model::Model, seconds: &str) -> Self {
         self.write(
             "counter.toml",
             &format!(
                 "name = \"counter\"\ncrystal = \"{}\"\n[gates.count]\ncommand = [\"./count.sh\"]\nlabels = []\n\
-                 [wards]\nmax_turns = 100\n",
+                 settlement = {{most = \"0.01 USD\", cost = \"/cost\"}}\n[wards]\nmax_turns = 100\n",
                 model.crystal()
             ),
         );
@@ -135,9 +136,14 @@ impl Folder {
             "count.sh",
             &format!(
                 "#!/bin/sh\nread -r call\n[ -n \"$call\" ] || exit 1\n\
-             echo \"$call\" >> calls.log\nsleep {seconds}\necho '{{\"ok\": 1}}'\n"
+             echo \"$CANTRIP_IDEMPOTENCY_KEY\" >> paid.log\necho \"$call\" >> calls.log\nsleep {seconds}\n\
+             echo \"{{\\\"cost\\\": \\\"0.003 USD\\\", \\\"provider_correlation_id\\\": \\\"$CANTRIP_IDEMPOTENCY_KEY\\\"}}\"\n"
             ),
         );
+        let settings = self.path().join(".config/cantrip");
+        fs::create_dir_all(&settings).expect("a folder");
+        let prices = "[[model]]\ncrystal = 'local/test*'\nprice = { input = '1 USD', output = '10 USD' }\n";
+        fs::write(settings.join("models.toml"), prices).expect("a table");
         let script = self.path().join("count.sh");
         fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
         self

@@ -5,8 +5,8 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, AuthorizationId, Currency, Money, RunId, TurnId};
 use cantrip_spend::{
     ApprovalDecision, ApprovalKind, ApprovalRequest, ApprovalState, ApprovalVerdict, AuthorizationRef, Authorize,
-    Counters, Fault, Hold, Mode, Move, Operation, Principal, Reconciliation, Reserve, RetryClass, Revise, Revoke,
-    SetCap, Terms, Unknown, Verdict, replay,
+    Counters, Decided, Fault, Hold, Mode, Move, Operation, Principal, Reconciliation, Reserve, RetryClass, Revise,
+    Revoke, SetCap, Terms, Unknown, Verdict, replay,
 };
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
@@ -762,6 +762,11 @@ pub(super) async fn decisions_are_kept_with_what_they_were_made_from<S: Subject>
         assert_eq!(replay(&decided.input, Some(&history[0].terms), &decided.decision), Ok(()));
         assert_eq!(decided.input.usage.reserved, if decided == &decisions[0] { 0 } else { 60 });
     }
+    // One that held no money is kept likewise.
+    let noted = Decided { id: weaver.id(), ..decisions[1].clone() };
+    let note = Operation::Note(Box::new(noted.clone()));
+    assert!(matches!(pay(&mut weaver, store, &episode, note).await, Answer::Committed(_)));
+    assert_eq!(store.decisions(episode.run).await.expect("decisions").pop(), Some(noted));
 }
 
 pub(super) async fn the_ledger_survives_reopening<S: Subject>(subject: S) {
