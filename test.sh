@@ -10,6 +10,7 @@ cd "$(dirname "$0")"
 case "${1:-}" in
   "") ;;
   --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000
+    export CANTRIP_TEST_TASKS="${CANTRIP_TEST_TASKS:-256}" CANTRIP_TEST_CALLS="${CANTRIP_TEST_CALLS:-100}"
     export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-4000}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}" ;;
   *) echo "usage: ./test.sh [--long]" >&2; exit 2 ;;
 esac

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
 use cantrip_loom::{
-    CallId, CallSettled, Caller, Error, Event, Journal, Judged, Ledger, Record, Seq, Started, Utterance,
+    CallId, CallSettled, Caller, Error, Event, Journal, Judged, Ledger, Loom, Record, Seq, Started, Utterance,
 };
 use cantrip_reply::Refusal;
 use cantrip_spend::{
@@ -23,7 +23,8 @@ use crate::journal::logs;
 /// What policy is asked by: the loop's own questions.
 pub(crate) const POLICY: &str = "cantrip.cast.v1";
 
-/// The question about a call that costs nothing. No counter matters to it, so none is read.
+/// The question about a call that costs nothing, of the tree whose root is `entity`. No counter matters to it, so none is
+/// read.
 pub fn free_call(
     judged: &Judged,
     gate: &str,
@@ -89,8 +90,10 @@ impl Runtime {
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
         let logs = logs(&records)?;
         let bodies = self.loaded(&logs).await?;
-        for (entity, log) in &logs {
-            again.log(run, *entity, log, &bodies).await?;
+        if let Some(root) = self.loom().run(run).await?.entity_id {
+            for log in logs.values() {
+                again.log(run, root, log, &bodies).await?;
+            }
         }
         Ok(match again.first {
             None => Redecided::Same { decisions: again.decisions },

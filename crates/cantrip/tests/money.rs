@@ -169,6 +169,34 @@ async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked()
             codes::REVOKED,
         ),
         (Box::new(|terms: &mut Terms| terms.mode = Mode::Deny), codes::NOT_AUTHORIZED),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.max_per_day = Some(40);
+            }),
+            codes::PER_DAY,
+        ),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.currency = money("1 EUR").currency();
+            }),
+            codes::NOT_AUTHORIZED,
+        ),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.constraints.models_allow = Some(vec!["anthropic/*".to_owned()]);
+            }),
+            codes::NOT_AUTHORIZED,
+        ),
+        (
+            Box::new(|terms: &mut Terms| {
+                terms.max_total = Some(1_000_000);
+                terms.constraints.providers_allow = Some(Vec::new());
+            }),
+            codes::NOT_AUTHORIZED,
+        ),
     ] {
         let runtime = memory();
         let crystal = script([done("never said").with_usage(used(100, 10))]);
@@ -182,6 +210,24 @@ async fn an_authorization_that_refuses_stops_the_cast_before_anything_is_asked()
         let authorization = runtime.loom().authorization(id).await.unwrap();
         assert_eq!((authorization.totals.spent, authorization.totals.reserved), (0, 0));
         adds_up(&runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crystal_without_a_price_is_not_asked_under_a_limit_and_is_without_one() {
+    for limited in [true, false] {
+        let runtime = memory();
+        let crystal = script([done("said").with_usage(used(100, 10))]);
+        let cantrip = talking(&crystal).name("spender").price(Price::Unknown).build().unwrap();
+        if limited {
+            grant(&runtime, "spender", |terms| terms.max_total = Some(1_000_000)).await;
+        }
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        if limited {
+            assert_code(cast.reply(), codes::PRICE_UNKNOWN);
+        }
+        assert_eq!((cast.answer().is_some(), crystal.asked()), (!limited, u64::from(!limited)));
+        assert_eq!(rows(&runtime).await, []);
     }
 }
 
@@ -479,4 +525,193 @@ async fn a_request_that_is_dropped_because_the_run_rests_is_marked_with_its_park
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
     assert_eq!(states(rows(&runtime).await), ["reconcile_required", "committed"]);
     adds_up(&runtime).await;
+}
+
+/// Why nobody knows what became of each hold, or how it ended.
+async fn ends(runtime: &Runtime) -> Vec<&'static str> {
+    let listed = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+    let told = |booked: &cantrip_spend::Booked| match &booked.row {
+        cantrip_spend::Row::ReconcileRequired(unknown) => match unknown.state().why {
+            cantrip_spend::Unknown::TimedOut => "timed_out",
+            cantrip_spend::Unknown::StreamCut => "stream_cut",
+            cantrip_spend::Unknown::Crashed => "crashed",
+            cantrip_spend::Unknown::UsageNotReported => "usage_not_reported",
+            cantrip_spend::Unknown::Failed => "failed",
+            cantrip_spend::Unknown::MissingProviderCorrelationId => "missing_provider_correlation_id",
+        },
+        cantrip_spend::Row::Reserved(_) | cantrip_spend::Row::Committed(_) | cantrip_spend::Row::Released(_) => {
+            booked.row.state_name()
+        }
+    };
+    listed.iter().map(told).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_during_an_answer_and_during_a_childs_marks_what_they_held() {
+    for child in [false, true] {
+        let runtime = memory();
+        let crystal = Acting(move |request: &Request| match (intent_of(request).as_str(), child) {
+            ("go", true) if said_before(request) == 0 => batch(2).with_usage(used(100, 10)),
+            _ => Response { delay: Duration::from_secs(60), ..done("late").with_usage(used(100, 10)) },
+        });
+        let cantrip = tree(crystal, 300).ward("timeout", "10s").build().unwrap();
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.reason(), Some(TruncationReason::Timeout), "{:?}", cast.reply());
+        // What ends a child is the end of its parent.
+        let expected = if child { vec!["committed", "stream_cut", "stream_cut"] } else { vec!["timed_out"] };
+        assert_eq!(ends(&runtime).await, expected);
+        adds_up(&runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_with_live_grandchildren_leaves_no_hold_open() {
+    let runtime = memory();
+    let crystal = Acting(|request: &Request| {
+        let delegates = request.definitions.iter().any(|tool| tool.name == "call_agent_batch");
+        match (delegates, said_before(request)) {
+            (true, 0) => batch(2).with_usage(used(100, 10)),
+            _ => Response { delay: Duration::from_secs(600), ..done("late").with_usage(used(100, 10)) },
+        }
+    });
+    let cantrip = tree(crystal, 300).ward("max_depth", 2).build().unwrap();
+    let cancel = cantrip::Cancel::new();
+    let cancelling = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cancel.cancel();
+    };
+    let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+    let (cast, ()) = tokio::join!(casting, cancelling);
+    assert_eq!(cast.reason(), Some(TruncationReason::Cancelled), "{:?}", cast.reply());
+    // The root and its two children have delegated; four grandchildren were on their way.
+    let ends = ends(&runtime).await;
+    let of = |state: &str| ends.iter().filter(|end| **end == state).count();
+    assert_eq!((of("committed"), of("stream_cut"), ends.len()), (3, 4, 7), "{ends:?}");
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_comes_to_nothing_is_paid_for_and_its_cast_goes_on() {
+    // Empty, failing with its usage told, and refused because it would be too much for the day.
+    for (empty, per_day) in [(true, None), (false, None), (true, Some(10_000))] {
+        let (runtime, folds) = (memory(), Count::default());
+        let seen = folds.clone();
+        let crystal = Acting(move |request: &Request| {
+            if request.definitions.is_empty() {
+                seen.up();
+                let said = if empty { Response::text(" ") } else { Response::error(400, "no") };
+                return said.with_usage(used(200, 20));
+            }
+            let said = match request.utterances {
+                0..=2 => call("echo", json!({"text": request.utterances})),
+                _ => done("over"),
+            };
+            said.with_usage(used(100, 10))
+        });
+        let folding = cantrip::fold::Folding {
+            strategy: cantrip_loom::Strategy::Summary,
+            trigger_after_turns: Some(2),
+            ..Default::default()
+        };
+        let cantrip = talking(&script([])).crystal(crystal).call(Call::new().max_tokens(256)).price(listed());
+        let cantrip = cantrip.folding(folding).name("spender").build().unwrap();
+        grant(&runtime, "spender", |terms| {
+            terms.max_total = Some(1_000_000);
+            terms.max_per_day = per_day;
+        })
+        .await;
+        let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+        assert_eq!(cast.answer(), Some(&json!("over")), "{empty} {per_day:?}: {:?}", cast.reply());
+        let listed = runtime.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+        let of_folds = listed.iter().filter(|booked| booked.row.terms().call.to_string().starts_with("fold_"));
+        let paid: Vec<i64> = of_folds.map(|booked| booked.row.spent()).collect();
+        if per_day.is_some() {
+            assert_eq!((folds.get(), paid.len()), (0, 0), "nothing is asked for that cannot be paid");
+        } else {
+            assert!(folds.get() >= 1 && paid.len() == folds.get(), "{paid:?}");
+            assert!(!empty || paid.iter().all(|spent| *spent == 400), "{paid:?}");
+        }
+        assert!(listed.iter().all(|booked| booked.row.state_name() != "reserved"));
+        adds_up(&runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_stays_down_costs_nothing_and_the_run_is_paid_for_when_it_goes_on() {
+    let (memory, down) = (AnyLoom::new(Memory::new()), Count::default());
+    let tries = down.clone();
+    let crystal = Acting(move |_: &Request| match tries.up() {
+        1..=6 => Response::error(503, "down"),
+        _ => done("over").with_usage(used(100, 10)),
+    });
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+    let parked = house_of(memory.clone(), 1).cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(parked.reply().data()["state"], "waiting", "{:?}", parked.reply());
+    let heir = house_of(memory, 2);
+    assert!(rows(&heir).await.iter().all(|(state, ..)| *state == "released"));
+    let cast = heir.resume(&cantrip, parked.run.unwrap()).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    let last = rows(&heir).await.pop().unwrap();
+    assert_eq!((last.0, last.1, last.2), ("committed", 7, 200), "the seventh attempt of the same turn");
+    adds_up(&heir).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_money_for_one_worst_case_is_left_at_a_time_all_children_answer() {
+    let (root, child) = prices().await;
+    let runtime = memory();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let crystal = Acting(move |request: &Request| {
+        let intent = intent_of(request);
+        let said = match (intent.as_str(), said_before(request)) {
+            ("go", 0) => batch(8),
+            _ => {
+                seen.lock().unwrap().push(intent.clone());
+                done(intent)
+            }
+        };
+        Response { delay: Duration::from_millis(50), ..said.with_usage(used(200, 20)) }
+    });
+    // Eight answers of 400, the root's two, and room for one worst case and a half.
+    let cap = Money::new(root * 2 + 8 * 400 + child + child / 2, cantrip_canon::Currency::USD).unwrap();
+    let cantrip = tree(crystal, 300).ward("max_cost", cap.to_string()).build().unwrap();
+    let started = tokio::time::Instant::now();
+    let cast = runtime.cast(&cantrip, Casting::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("go")), "{:?}", cast.reply());
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 9, "each child once, and the root: {asked:?}");
+    assert!(started.elapsed() > Duration::from_millis(6 * 50), "they waited for each other: {:?}", started.elapsed());
+    assert!(rows(&runtime).await.iter().all(|(state, ..)| *state == "committed"), "none was refused");
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_while_a_turn_closes_gives_one_end_and_leaves_no_money_without_its_answer() {
+    for at in 45..=55 {
+        let runtime = memory();
+        let crystal = Acting(|request: &Request| {
+            let said = match said_before(request) {
+                0 => call("echo", json!({"text": 1})),
+                _ => done("over"),
+            };
+            Response { delay: Duration::from_millis(25), ..said.with_usage(used(100, 10)) }
+        });
+        let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+        let cancel = cantrip::Cancel::new();
+        let cancelling = async {
+            tokio::time::sleep(Duration::from_millis(at)).await;
+            cancel.cancel();
+        };
+        let casting = runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel));
+        let (cast, ()) = tokio::join!(casting, cancelling);
+        let events = support::journal(&runtime, cast.run.unwrap()).await;
+        let count = |is: fn(&cantrip_loom::Event) -> bool| events.iter().filter(|event| is(event)).count();
+        assert_eq!(count(|event| matches!(event, cantrip_loom::Event::End(_))), 1, "cancelled at {at}");
+        let opened = count(|event| matches!(event, cantrip_loom::Event::Opened(_)));
+        let ends = ends(&runtime).await;
+        assert_eq!(ends.iter().filter(|end| **end == "committed").count(), opened, "cancelled at {at}: {ends:?}");
+        assert!(!ends.contains(&"reserved"), "cancelled at {at}: {ends:?}");
+        adds_up(&runtime).await;
+    }
 }

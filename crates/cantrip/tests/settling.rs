@@ -472,6 +472,34 @@ async fn taking_an_authorization_back_in_the_middle_of_a_run_stops_its_gates() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_authorization_of_an_entity_pays_for_its_children_and_nothing_wider_stands_in_for_it() {
+    let (runtime, shop) = (memory(), Shop::default());
+    let gate = shop.gate(up_to("1.00 USD"), Duration::ZERO, |n| Ok(json!({"provider_correlation_id": n})));
+    let crystal = Acting(|request: &Request| match (support::intent_of(request).as_str(), said_before(request)) {
+        ("buy it", 0) => call("buy", json!({"n": 7})),
+        ("buy it", _) => done("over"),
+        (_, before) if before % 2 == 0 => call("call_agent", json!({"intent": "buy it"})),
+        _ => done("over"),
+    });
+    let cantrip = buying(crystal, gate).gate(builtin::call_agent()).build().unwrap();
+    let entity = runtime.summon(&cantrip, None).await.unwrap();
+    let id = entity.id();
+    // Its own, with room for one.
+    let purse = grant(&runtime, "spender", |terms| {
+        terms.max_total = Some(1_500_000);
+        terms.scope.thread_id = Some(id.to_string());
+    })
+    .await;
+    assert_eq!(entity.send("go").await.answer(), Some(&json!("over")));
+    assert_eq!(shop.sold(), [7], "its child's purchase is paid by it");
+    let spent = runtime.loom().authorization(purse).await.unwrap().totals.spent;
+    assert_eq!(spent, 1_000_000);
+    assert_eq!(entity.send("go").await.answer(), Some(&json!("over")));
+    assert_eq!(shop.sold(), [7], "it is used up, and nothing wider stands in");
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_joins_the_three_labels_is_denied_by_policy_through_a_child_too() {
     for child in [false, true] {
         let (runtime, count) = (memory(), Count::default());

@@ -96,3 +96,34 @@ fn an_entity_that_is_summoned_asks_too() {
     assert!(left.contains("to come back:"), "{left}");
     assert_eq!(status, Some(0));
 }
+
+#[test]
+fn what_costs_something_is_shown_with_its_price_and_asked_about_each_time() {
+    let folder = Folder::new();
+    folder.write(
+        "pays.toml",
+        "name = \"pays\"\ncrystal = \"scripted/pays.yaml\"\n[gates.pay]\ncommand = [\"./pay.sh\"]\nlabels = []\n\
+         settlement = {most = \"0.05 USD\", correlation = \"/id\"}\n[wards]\nmax_turns = 9\n",
+    );
+    let pay = "gate: pay, args: {to: 'someone'}";
+    folder.write("pays.yaml", &script(&[pay, pay]));
+    folder.write("pay.sh", "#!/bin/sh\ncat >> paid.log\necho '{\"id\": \"1\"}'\n");
+    let program = folder.path().join("pay.sh");
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
+    let store = "sqlite:kept/loom.db";
+    let authorize = ["spend", "authorize", "--mode", "interactive", "--agent", "pays", "--store", store];
+    folder.envelope(&authorize, codes::CREATED.any());
+    let mut terminal = Terminal::run(&folder, &["cast", "pays.toml", "go", "--store", store]);
+    terminal.wait_for("May it spend up to 0.05 USD on pay?");
+    terminal.wait_for("approval_required.interactive");
+    assert!(!folder.path().join("paid.log").exists());
+    terminal.line("2");
+    // A yes for the run is none for its money.
+    terminal.wait_for("May it spend up to 0.05 USD on pay?");
+    terminal.line("3");
+    terminal.wait_for("Why not?");
+    terminal.line("once is enough");
+    let (left, status) = terminal.end();
+    assert!(left.contains("EN-GATE-D-003"), "{left}");
+    assert_eq!((status, folder.read("paid.log").matches("someone").count()), (Some(0), 1));
+}

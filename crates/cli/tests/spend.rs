@@ -236,3 +236,80 @@ fn a_budget_given_with_a_cast_is_an_authorization_of_that_run_alone() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(provider.asked().len(), 2, "nothing of it left");
 }
+
+/// A spell that orders something once, by a program that answers so.
+fn orders(folder: &Folder, answer: &str) {
+    folder.write(
+        "orders.toml",
+        "name = \"orders\"\ncrystal = \"scripted/orders.yaml\"\n[gates.order]\ncommand = [\"./order.sh\"]\nlabels = []\n\
+         settlement = {most = \"0.05 USD\", cost = \"/paid\", correlation = \"/order\"}\n[wards]\nmax_turns = 5\n",
+    );
+    folder.write(
+        "orders.yaml",
+        "responses:\n  - tool_calls: [{id: a, gate: order, args: {item: tea}}]\n  \
+         - tool_calls: [{id: b, gate: done, args: {answer: ordered}}]\n",
+    );
+    folder.write(
+        "order.sh",
+        &format!("#!/bin/sh\ncat > order.json\necho \"$CANTRIP_IDEMPOTENCY_KEY\" >> keys.log\necho '{answer}'\n"),
+    );
+    let script = folder.path().join("order.sh");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_payment_waits_for_a_person_is_made_once_and_is_in_the_ledger() {
+    let folder = Folder::new();
+    orders(&folder, "{\"paid\": \"0.03 USD\", \"order\": \"A-17\"}");
+    spend(&folder, &["authorize", "--mode", "interactive", "--agent", "orders"], codes::CREATED.any());
+    let waiting = folder.envelope(&["cast", "orders.toml", "order tea", "--store", STORE], codes::CREATED.any());
+    assert_eq!(waiting["data"]["state"], "waiting");
+    assert!(!folder.path().join("keys.log").exists(), "nothing was ordered");
+    let shown = folder.run(&["run", "show", "--store", STORE]);
+    for part in ["order({\"item\":\"tea\"})", "up to 0.05 USD", "approval_required.interactive"] {
+        assert!(stdout(&shown).contains(part), "{part}: {}", stdout(&shown));
+    }
+    let approved = folder.run(&["run", "approve", "--by", "user:1", "--store", STORE]);
+    assert!(stdout(&approved).contains("up to 0.05 USD"), "{approved:?}");
+    let answered = folder.envelope(&["run", "resume", "--store", STORE], codes::TERMINATED.any());
+    assert_eq!(answered["data"]["answer"], "ordered");
+    assert_eq!(folder.read("keys.log").lines().count(), 1, "once");
+    assert!(folder.read("keys.log").starts_with("ik_"));
+    let held = spend(&folder, &["reservations"], codes::READ.any());
+    let row = &held["data"]["value"]["items"][0]["row"];
+    assert_eq!(
+        (&row["state_name"], &row["state"]["provider_correlation_id"]),
+        (&json!("committed"), &json!("A-17")),
+        "{held}"
+    );
+    assert_eq!(row["state"]["actual"], json!({"micros": 30_000, "currency": "USD"}), "{held}");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
+    let again = folder.envelope(&["policy", "replay", "--store", STORE], codes::VERIFIED.any());
+    assert_eq!(again["data"]["decisions"], 3, "asked, allowed, done: {again}");
+}
+
+#[test]
+fn an_authorization_without_a_gate_lets_nothing_of_it_happen_and_a_payment_without_its_id_is_to_be_reconciled() {
+    let folder = Folder::new();
+    orders(&folder, "{\"paid\": \"0.03 USD\"}");
+    let given = spend(
+        &folder,
+        &["authorize", "--total", "1.00 USD", "--not-gate", "order", "--agent", "orders"],
+        codes::CREATED.any(),
+    );
+    folder.envelope(&["cast", "orders.toml", "order tea", "--store", STORE], codes::TERMINATED.any());
+    assert!(!folder.path().join("keys.log").exists(), "nothing was ordered");
+    let thread = folder.envelope(&["loom", "thread", "--store", STORE], codes::READ.any());
+    let call = &thread["data"]["value"]["turns"][0]["gate_calls"][0];
+    assert_eq!(call["reply"]["code"], codes::NOT_AUTHORIZED.any().as_str(), "{call}");
+    assert_eq!(call["decision"]["reason_code"], "policy_denied.tool_not_allowed", "{call}");
+    assert_eq!(call["decision"]["authorization_id"], given["data"]["authorization_id"]);
+    folder.envelope(&["policy", "replay", "--store", STORE], codes::VERIFIED.any());
+    spend(&folder, &["authorize", "--total", "1.00 USD", "--agent", "orders"], codes::CREATED.any());
+    folder.envelope(&["cast", "orders.toml", "order tea", "--store", STORE], codes::TERMINATED.any());
+    assert_eq!(folder.read("keys.log").lines().count(), 1);
+    let held = spend(&folder, &["reservations", "--state", "reconcile_required"], codes::READ.any());
+    let row = &held["data"]["value"]["items"][0]["row"];
+    assert_eq!(row["state"]["why"], "missing_provider_correlation_id", "{held}");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
+}

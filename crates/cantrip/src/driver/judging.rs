@@ -24,7 +24,7 @@ impl Run {
             said.push(match about {
                 About::Request => Said::Nothing,
                 About::Free(asked) => self.judged(call, *asked, facts, &payer),
-                About::Paid(subject) if self.is_barred(&subject, facts, &payer).await? => Said::Barred,
+                About::Paid(subject) if self.is_barred(&subject, &payer).await? => Said::Barred,
                 About::Paid(_) => Said::Nothing,
             });
         }
@@ -44,7 +44,7 @@ impl Run {
             approval_ward,
             approval,
         };
-        let input = free_call(&judged, &gate, args, facts.run, facts.entity, payer.named.clone(), &payer.terms);
+        let input = free_call(&judged, &gate, args, facts.run, payer.thread, payer.named.clone(), &payer.terms);
         let decision = evaluate(&input, Some(&payer.terms));
         // A call id is short enough for a key.
         let Ok(call) = CallKey::new(call.to_string()) else { return Said::Nothing };
@@ -55,10 +55,10 @@ impl Run {
 
     /// Whether the same was asked of the same gate before, in this run or by this entity, and nobody knows what came of it.
     /// It is looked up in the ledger, so what someone found out meanwhile counts at once.
-    async fn is_barred(&self, subject: &Subject, facts: &Facts, payer: &Payer) -> Result<bool, Stopped> {
+    async fn is_barred(&self, subject: &Subject, payer: &Payer) -> Result<bool, Stopped> {
         let loom = self.runtime.loom();
         let wanted = Wanted { authorization: Some(payer.authorization), run: None, state: Some("reconcile_required") };
-        let entity = facts.entity.to_string();
+        let entity = payer.thread.to_string();
         let mut decisions: HashMap<RunId, Vec<Decided>> = HashMap::new();
         let mut page = Page::FIRST;
         loop {

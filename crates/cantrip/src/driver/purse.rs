@@ -59,7 +59,7 @@ impl Purse {
             Err(error) => return Err(error.into()),
         };
         let currency = cantrip.price().currency();
-        let payer = authorization.as_ref().map(|found| Arc::new(paying(found, owner)));
+        let payer = authorization.as_ref().map(|found| Arc::new(paying(found, owner, entity)));
         let room = authorization.as_ref().and_then(room);
         let (account, held, settled) = (Tokens::default(), Mutex::default(), Notify::new());
         let (payer, looked) = (Mutex::new(payer), Mutex::new(Some(Instant::now())));
@@ -160,7 +160,7 @@ impl Purse {
         }
         let found = runtime.loom().authorization(payer.authorization).await?;
         if found.agreement.revision != payer.named.revision {
-            let renewed = Some(Arc::new(paying(&found, payer.owner.clone())));
+            let renewed = Some(Arc::new(paying(&found, payer.owner.clone(), payer.thread)));
             *self.payer.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
         }
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room(&found);
@@ -177,11 +177,12 @@ impl Purse {
     }
 }
 
-fn paying(found: &Authorization, owner: Owner) -> Payer {
+fn paying(found: &Authorization, owner: Owner, thread: EntityId) -> Payer {
     let terms = &found.agreement.terms;
     Payer {
         authorization: found.id,
         owner,
+        thread,
         currency: terms.currency,
         limited: room(found).is_some(),
         named: Named {

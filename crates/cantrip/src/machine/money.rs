@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, CastId, Currency, Hash, Money, Timestamp};
+use cantrip_canon::{ApprovalId, CastId, Currency, EntityId, Hash, Money, Timestamp};
 use cantrip_circle::gate::Promises;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error, TruncationReason};
@@ -26,6 +26,8 @@ use crate::policy::POLICY;
 pub(crate) struct Payer {
     pub authorization: AuthorizationRef,
     pub owner: Owner,
+    /// The entity whose conversation it is: the root's, for all of its tree.
+    pub thread: EntityId,
     pub currency: Currency,
     /// The terms as they were when someone last looked, and how a decision names them.
     pub terms: Arc<Terms>,
@@ -217,7 +219,7 @@ impl Machine {
             owner: payer.owner.clone(),
             run_id: Some(self.facts.run.to_string()),
             root_run_id: Some(self.facts.run.to_string()),
-            thread_id: Some(self.facts.entity.to_string()),
+            thread_id: Some(payer.thread.to_string()),
             autopilot_id: self.facts.cantrip.name().map(str::to_owned),
         }
     }

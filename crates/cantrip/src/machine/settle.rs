@@ -13,6 +13,7 @@ use super::{Effect, Grown, Machine, WorkKind, Worked, World};
 impl Machine {
     /// Calls have their replies; in the order in which they were asked for, whichever ended first.
     pub(super) fn worked(&mut self, worked: Vec<Worked>, world: &World<'_>) -> Result<(), Error> {
+        self.paying = None;
         for worked in worked {
             let cost = self.settle_call(&worked, world)?;
             let Worked { number, reply, result, data, duration_ms, changes, bodies, clock, score, .. } = worked;
