@@ -12,7 +12,7 @@ use cantrip_loom::{
     Record, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
-use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId};
+use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
 use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
@@ -405,6 +405,7 @@ impl Run {
         let step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
         let mut step = step.bodies(papers.bodies);
         let moves = !money.is_empty();
+        let asks = money.iter().any(is_of_request);
         step.money = money;
         step.contract = papers.rows;
         match self.runtime.loom().append(step).await? {
@@ -421,7 +422,10 @@ impl Run {
                 Ok(Written::Whole { bytes, last })
             }
             Answer::Refused(decision) => {
-                self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
+                // A call of a gate has it in its record, and a question to a person is no refusal.
+                if asks && decision.decision == Ruling::Denied {
+                    self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
+                }
                 Ok(Written::Refused(decision))
             }
             Answer::Wait => Ok(Written::Wait),
@@ -489,6 +493,21 @@ impl Run {
         if let Err(error) = self.runtime.loom().release(&lease).await {
             tracing::warn!(run = %self.id, %error, "the lease could not be returned; it will expire");
         }
+    }
+}
+
+/// Whether it holds money for a request to a crystal.
+fn is_of_request(operation: &Operation) -> bool {
+    match operation {
+        Operation::Reserve(asked) => asked.question.subject.kind == SubjectKind::ModelCall,
+        Operation::Move { .. }
+        | Operation::SetCap(_)
+        | Operation::Note(_)
+        | Operation::AskApproval(_)
+        | Operation::DecideApproval(_)
+        | Operation::Authorize(_)
+        | Operation::Revise(_)
+        | Operation::Revoke(_) => false,
     }
 }
 
