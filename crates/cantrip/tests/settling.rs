@@ -30,7 +30,10 @@ use support::{
 
 /// Buys; what it was called with, and by which keys.
 #[derive(Clone, Default)]
-struct Shop(Arc<Mutex<Vec<(u64, Option<String>)>>>);
+struct Shop(Arc<Mutex<Vec<Sold>>>);
+
+/// What was asked for, and the key that came with it.
+type Sold = (u64, Option<String>);
 
 impl Shop {
     fn sold(&self) -> Vec<u64> {
@@ -140,8 +143,9 @@ async fn a_gate_that_moves_money_is_held_before_and_booked_with_its_reply() {
 #[tokio::test(start_paused = true)]
 async fn only_an_answer_that_says_so_settles_and_nothing_is_released_without_knowledge() {
     type Answering = Box<dyn Fn(u64) -> Result<Value, Refusal> + Send + Sync>;
+    type Case = (&'static str, Answering, AnyCode, (&'static str, Option<String>));
     let unknown = |why: &str| ("reconcile_required", Some(why.to_owned()));
-    let cases: Vec<(&str, Answering, AnyCode, (&str, Option<String>))> = vec![
+    let cases: Vec<Case> = vec![
         (
             "a price of its own",
             Box::new(|_| Ok(json!({"provider_correlation_id": 7, "cost": "0.10 USD"}))),

@@ -422,6 +422,7 @@ macro_rules! kinds {
 
         /// What a record says.
         #[derive(Debug, Clone, PartialEq)]
+        #[allow(clippy::large_enum_variant, reason = "the largest is also the one there are most of")]
         pub enum Event {
             $($kind($payload),)+
             Other { kind: String, payload: Map<String, Value> },

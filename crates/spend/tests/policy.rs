@@ -357,6 +357,7 @@ fn constraints_are_exact_or_end_in_a_star_and_an_empty_list_allows_nothing() {
     assert!(allow(&["pay*"]).gate("payment") && allow(&["*"]).gate("pay"));
     let both = Constraints { gates_deny: strings(&["pay"]), ..allow(&["*"]) };
     assert!(!both.gate("pay") && both.gate("read"));
+    assert!(allow(&[]).gate("done") && allow(&["pay"]).gate("done"), "an answer crosses nothing");
     let unknown = serde_json::from_value::<Constraints>(json!({"gates_allowed": []}));
     assert!(unknown.is_err(), "an unknown key is refused when it is written, never ignored");
 }

@@ -146,6 +146,7 @@ impl Failing {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a machine has one of them, and asks most of the time")]
 enum Phase {
     /// An answer is needed, or on its way.
     Asking(Asking),

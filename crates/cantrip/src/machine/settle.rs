@@ -4,7 +4,7 @@ use cantrip_canon::Money;
 use cantrip_circle::gate::Doubt;
 use cantrip_loom::{Asked, CallSettled, Child, Error, Held, ReplyMark, Work as Working};
 use cantrip_reply::{Refusal, ReplyType, codes};
-use cantrip_spend::{Operation, Unknown};
+use cantrip_spend::{Move, Operation, Unknown};
 use serde_json::{Value, json};
 
 use super::group::CallState;
@@ -76,6 +76,10 @@ impl Machine {
             (Some(Doubt::Cut), _, _) => unknown(Unknown::TimedOut),
             (Some(Doubt::NoCorrelation), _, _) => unknown(Unknown::MissingProviderCorrelationId),
             (Some(Doubt::NoCost), _, _) => unknown(Unknown::UsageNotReported),
+            // There are no rates: what is told in another currency is not told.
+            (None, Some(cost), _) if held.is_some_and(|held| held.currency() != cost.currency()) => {
+                unknown(Unknown::UsageNotReported)
+            }
             (None, Some(cost), reply) if reply.is_success() || cost.micros() > 0 => paid(cost),
             (None, None, reply) if reply.is_success() => match held {
                 Some(amount) => paid(amount),
@@ -89,6 +93,10 @@ impl Machine {
                 ReplyType::Success | ReplyType::Failure => unknown(Unknown::Failed),
             },
         };
+        // What another owner began may have been charged for, whatever keeps it from being made again.
+        let released = matches!(operation, Operation::Move { to: Move::Release, .. });
+        let operation =
+            if released && !fresh { Operation::unknown(reservation, Unknown::Crashed, at) } else { operation };
         self.money.push(operation);
         Ok(cost)
     }
