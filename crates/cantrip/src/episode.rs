@@ -328,7 +328,6 @@ impl Episode {
         // What is wished is heard first: who ends a run before it goes on must not see it go on.
         let rest = tokio::select! { biased;
             never = wished => match never {},
-            never = run.sweep() => match never {},
             rest = seat.drive() => rest?,
             lost = run.heartbeat(&halting) => return Err(lost),
         };

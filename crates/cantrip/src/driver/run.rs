@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
-use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, SWEEP_MS, TREE_TOGETHER_MAX};
+use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::Words;
 
 /// Why a run cannot go on. Nothing more of it is executed.
@@ -457,21 +457,6 @@ impl Run {
         }
     }
 
-    /// Looks now and then for holds that no living owner can settle, for as long as it is polled: beside the heartbeat, which
-    /// must not wait for it.
-    pub(crate) async fn sweep(&self) -> std::convert::Infallible {
-        let mut until = Duration::from_millis(CANCEL_LOOK_MS);
-        loop {
-            tokio::time::sleep(until).await;
-            until = Duration::from_millis(SWEEP_MS);
-            if self.runtime.is_to_sweep()
-                && let Err(error) = self.runtime.recovered().await
-            {
-                tracing::warn!(%error, "holds without an owner could not be looked for");
-            }
-        }
-    }
-
     /// Keeps the lease for as long as it is polled, and looks whether someone elsewhere asked the run to end; returns when
     /// the lease is lost.
     pub(crate) async fn heartbeat(&self, halting: &Halting) -> Stopped {
@@ -487,6 +472,11 @@ impl Run {
                     Err(error) => return error.into(),
                 }
                 renewed_at = tokio::time::Instant::now();
+            }
+            if self.runtime.is_to_sweep()
+                && let Err(error) = self.runtime.recovered().await
+            {
+                tracing::warn!(%error, "holds without an owner could not be looked for");
             }
             // A store that cannot be read now is noticed by whoever writes to it next.
             let news: Vec<Record> = self.runtime.loom().read(self.id, seen).try_collect().await.unwrap_or_default();
