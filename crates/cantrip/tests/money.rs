@@ -108,6 +108,25 @@ async fn a_cast_with_a_budget_has_an_authorization_of_its_own_and_no_other_pays(
 }
 
 #[tokio::test(start_paused = true)]
+async fn answers_get_shorter_as_an_authorization_runs_out() {
+    let runtime = memory();
+    let caps = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&caps);
+    let crystal = Acting(move |request: &Request| {
+        seen.lock().unwrap().push(request.output_tokens_max);
+        let answer = u64::from(request.output_tokens_max).min(2_000);
+        call("echo", json!({"text": said_before(request)})).with_usage(used(100, answer))
+    });
+    let cantrip = talking(&script([])).crystal(crystal).price(listed()).build().unwrap();
+    let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("0.05 USD"))).await;
+    assert_code(cast.reply(), codes::BUDGET_SPENT);
+    let caps = caps.lock().unwrap().clone();
+    assert_eq!(caps.len(), 3, "the third is short, and a fourth cannot be paid: {caps:?}");
+    assert!(caps.is_sorted_by(|one, next| one > next) && caps[0] < 5_000, "what is left pays for less: {caps:?}");
+    adds_up(&runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_budget_in_a_currency_that_the_crystal_is_not_priced_in_is_refused() {
     let runtime = memory();
     let cantrip = talking(&script([done("never")])).price(listed()).build().unwrap();

@@ -281,7 +281,7 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
     for expected in [&failed, "=> 20000", "TypeError", "max_turns", "verified", once] {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
-    for expected in ["request 1  held", codes::BUDGET_SPENT.as_str(), "refund({\"order\":17})", "order 17 is refunded"]
+    for expected in ["request 2  held", codes::BUDGET_SPENT.as_str(), "refund({\"order\":17})", "order 17 is refunded"]
     {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }

@@ -292,7 +292,7 @@ fn a_damaged_file_is_an_error_or_no_record_is_touched() {
         let mut weaver = Weaver::seeded(kit.store(), 9);
         let mut episode = weaver.cast("more").await;
         // So many that most of the file is records, and not tables that are empty.
-        for _ in 0..240 {
+        for _ in 0..480 {
             weaver.plain(&mut episode).await;
         }
         let records: Vec<Record> = kit.store().scan().try_collect().await.unwrap();
@@ -337,7 +337,7 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
     cantrip_loom::conformance::run(async {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("loom.db");
-        let store = Store::sqlite_within(&path, 1_000 << 10).unwrap();
+        let store = Store::sqlite_within(&path, 4_000 << 10).unwrap();
         let mut weaver = Weaver::new(&store);
         let mut episode = weaver.cast("fill").await;
         let mut kept = Vec::new();
@@ -345,7 +345,7 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
             let turn = weaver.plain(&mut episode).await;
             kept.push(turn);
             // Bodies of which no two are the same.
-            let body = cantrip_loom::Body::new(bytes_hash(&kept.len().to_le_bytes()).as_bytes().repeat(1_000)).unwrap();
+            let body = cantrip_loom::Body::new(bytes_hash(&kept.len().to_le_bytes()).as_bytes().repeat(4_000)).unwrap();
             let odd = Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() };
             let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(odd)).bodies([body]);
             match store.append(step.clone()).await {

@@ -138,6 +138,10 @@ impl Machine {
         match asking.stage {
             Stage::Check => self.check(world),
             Stage::Authorize => {
+                // What was paid last counts before it is measured what is left.
+                if !self.money.is_empty() && world.payer.is_some_and(|payer| payer.limited) {
+                    return Ok(Some(self.appended()));
+                }
                 let call = CallId::request(self.turn_asked_for(world)?);
                 Ok(Some(Effect::Authorize(vec![Inquiry { call, about: About::Request }])))
             }
