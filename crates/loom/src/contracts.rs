@@ -141,7 +141,7 @@ async fn none<T>() -> Result<T, Error> {
     Err(Error::NoContracts)
 }
 
-/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::receipts`] name.
+/// What the ledger says about the reservations of a receipt. A store fills it with what [`Step::reservations_wanted`] names.
 #[derive(Debug, Default)]
 pub struct Accounts {
     pub booked: BTreeMap<ReservationId, Booked>,
