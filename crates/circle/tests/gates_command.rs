@@ -65,9 +65,12 @@ async fn a_program_reads_its_arguments_and_answers_in_json() {
 
 #[tokio::test]
 async fn a_program_sees_the_environment_it_was_given_and_no_other() {
-    let script = "printf '{\"n\": %d, \"given\": \"%s\"}' $(env | grep -c -v -e ^PATH= -e ^PWD= -e ^SHLVL= -e ^_= -e ^GIVEN=) $GIVEN";
+    let script = "printf '{\"n\": %d, \"given\": \"%s\", \"key\": %d}' \
+                  $(env | grep -c -v -e ^PATH= -e ^PWD= -e ^SHLVL= -e ^_= -e ^GIVEN= -e ^CANTRIP_IDEMPOTENCY_KEY=) \
+                  $GIVEN ${#CANTRIP_IDEMPOTENCY_KEY}";
     let answer = run(shell(script).variable("GIVEN", "yes"), json!({})).await;
-    assert_eq!(value(&answer), &json!({"n": 0, "given": "yes"}));
+    assert_eq!((&value(&answer)["n"], &value(&answer)["given"]), (&json!(0), &json!("yes")));
+    assert!(value(&answer)["key"].as_u64() > Some(0), "the key of the call is handed on: {answer:?}");
     let folder = TempDir::new().expect("a temporary folder");
     let answer = run(shell("printf '\"%s\"' $(pwd -P)").folder(folder.path()), json!({})).await;
     assert_eq!(Path::new(value(&answer).as_str().expect("a path")), folder.path().canonicalize().expect("it is there"));
