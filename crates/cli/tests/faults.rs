@@ -86,7 +86,7 @@ fn a_disk_that_takes_no_more_stops_a_run_and_it_goes_on_when_there_is_room() {
     const STEPS: usize = 40;
     // No file may grow beyond a limit, and whoever tries is told and not killed. How much of the log beside the file is
     // left from the first cast is not ours to say, so the limit is raised until there is room for a turn.
-    let full = [64, 128, 256, 512].into_iter().find_map(|room| {
+    let full = [64, 128, 192, 256, 384, 512, 768, 1_024, 1_536].into_iter().find_map(|room| {
         let model = Model::counting(STEPS);
         let folder = Folder::new().with_counter(&model, "0");
         assert!(folder.run(&["cast", "counter.toml", "first", "--store", STORE]).status.success());
