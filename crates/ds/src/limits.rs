@@ -25,4 +25,6 @@ cantrip::canon::limits! {
     BATCH_TOGETHER: usize = 8, "predicts";
     /// Receipts that are verified at once.
     VERIFY_PAGE: usize = 200, "receipts";
+    /// Findings that are told one by one; those beyond are counted.
+    FINDINGS_MAX: usize = 1_000, "findings";
 }

@@ -1,11 +1,12 @@
 //! Do receipts still say what was done? Each is compared with its own bytes, with the one before it, and with everything
 //! it names: the input, the output, the artifact, the trace, the gate records, the money.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use cantrip::canon::{Hash, RunId, bytes_hash};
+use cantrip::canon::{CastId, EntityId, Hash, RunId, bytes_hash};
 use cantrip::loom::{
-    AnyLoom, Contracts, Error, Event, Journal, Ledger, Loom, Page, ReceiptsWanted, Record, Seq, Tallies,
+    AnyLoom, Contracts, Error, Event, Journal, Ledger, Loom, Page, ReceiptsWanted, Seq, Tallies, Tally,
 };
 use cantrip::reply::Refusal;
 use cantrip::spend::{ReservationId, Row as Reservation, evaluate};
@@ -14,7 +15,7 @@ use cantrip_contract::{Kind, Receipt, ReceiptRow, TraceState};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 
-use crate::limits::VERIFY_PAGE;
+use crate::limits::{FINDINGS_MAX, VERIFY_PAGE};
 
 /// Something that is not what it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,131 +32,252 @@ pub struct Finding {
 pub struct Verified {
     pub receipts: u64,
     pub runs: u64,
+    /// The first of them, as many as are kept.
     pub findings: Vec<Finding>,
+    /// How many more there were.
+    pub left_out: u64,
+}
+
+impl Verified {
+    fn tell(&mut self, finding: Finding) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        } else {
+            self.left_out += 1;
+        }
+    }
 }
 
 /// Verifies the receipts that are wanted, each run of them as a chain from its first receipt on.
+///
+/// The records of a run are read once, when the first receipt of it is met, and nothing of them is kept beyond its last:
+/// however many runs there are, what one of them did is all that is held at a time.
 pub async fn verify(loom: &AnyLoom, wanted: ReceiptsWanted) -> Result<Verified, Refusal> {
-    let stored = |error: Error| store_refusal(&error);
+    let wanted = ReceiptsWanted { latest_first: false, ..wanted };
+    verified(loom, &wanted).await.map_err(|error| store_refusal(&error))
+}
+
+async fn verified(loom: &AnyLoom, wanted: &ReceiptsWanted) -> Result<Verified, Error> {
     let mut verified = Verified::default();
-    let mut runs: BTreeSet<RunId> = BTreeSet::new();
     let mut page = Page { after: None, most: VERIFY_PAGE };
     loop {
-        let found =
-            loom.receipts(ReceiptsWanted { latest_first: false, ..wanted.clone() }, page).await.map_err(stored)?;
+        let found = loom.receipts(wanted.clone(), page).await?;
         for row in &found.items {
-            verified.receipts += 1;
-            runs.extend(one(loom, row, &mut verified.findings).await.map_err(stored)?);
-        }
-        match found.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
-    }
-    for run in runs {
-        verified.runs += 1;
-        chain(loom, run, &mut verified.findings).await.map_err(stored)?;
-    }
-    Ok(verified)
-}
-
-/// The chain of a run's receipts, by their stored bytes.
-async fn chain(loom: &AnyLoom, run: RunId, findings: &mut Vec<Finding>) -> Result<(), Error> {
-    let mut page = Page::FIRST;
-    let (mut seq, mut before): (u64, Option<Hash>) = (0, None);
-    loop {
-        let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
-        let found = loom.receipts(wanted, page).await?;
-        for row in &found.items {
-            let Ok(receipt) = row.receipt() else {
-                // Its content was found out by itself; the chain goes on behind what it claims.
-                (seq, before) = (seq + 1, Some(row.receipt_hash));
-                continue;
-            };
-            let mut told = |detail: String| {
-                let receipt_id = row.receipt_id.to_string();
-                findings.push(Finding { receipt_id, run_id: Some(run), kind: "chain", detail });
-            };
-            if receipt.seq != seq + 1 {
-                told(format!("it is number {}, and {} should follow", receipt.seq, seq + 1));
-            } else if receipt.prev_hash != before {
-                told("it does not name the one before it".to_owned());
-            }
-            (seq, before) = (receipt.seq, Some(row.receipt_hash));
-        }
-        match found.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// One receipt against its bytes and all it names; its run, if it can be read.
-async fn one(loom: &AnyLoom, row: &ReceiptRow, findings: &mut Vec<Finding>) -> Result<Option<RunId>, Error> {
-    let receipt_id = row.receipt_id.to_string();
-    let receipt = match row.receipt() {
-        Ok(receipt) => receipt,
-        Err(fault) => {
-            let detail = format!("its bytes do not hash to what it is called ({})", fault.field);
-            findings.push(Finding { receipt_id, run_id: None, kind: "content", detail });
-            return Ok(None);
-        }
-    };
-    let mut tell = |kind: &'static str, detail: String| {
-        findings.push(Finding { receipt_id: receipt_id.clone(), run_id: Some(receipt.run_id), kind, detail });
-    };
-    for (kind, hash) in bodies(&receipt) {
-        if let Err(Error::BodyAltered(hash)) = loom.body(hash).await {
-            tell(kind, format!("what hashed to {hash} is missing or was changed"));
-        }
-    }
-    if let Some(id) = &receipt.compiled_id {
-        match loom.artifact(id.clone()).await {
-            Ok(kept) => {
-                if let Err(fault) = kept.artifact() {
-                    tell("artifact", format!("{id} was changed ({})", fault.field));
+            match row.receipt() {
+                Ok(receipt) if is_first(loom, wanted, &receipt, row).await? => {
+                    Walk::of(loom, receipt.run_id, row).await?.through(wanted, &mut verified).await?;
+                }
+                // Its run is gone through, or was.
+                Ok(_) => {}
+                Err(fault) => {
+                    verified.receipts += 1;
+                    let detail = format!("its bytes do not hash to what it is called ({})", fault.field);
+                    let receipt_id = row.receipt_id.to_string();
+                    verified.tell(Finding { receipt_id, run_id: None, kind: "content", detail });
                 }
             }
-            Err(Error::NotFound { .. }) => tell("artifact", format!("{id} is not there")),
-            Err(error) => return Err(error),
+        }
+        match found.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(verified),
         }
     }
-    if let (Some(name), Some(hash)) = (&receipt.trace_ref, receipt.trace_hash) {
-        match traced(loom, name, hash).await? {
-            None => {}
-            Some(detail) => tell("trace", detail),
+}
+
+/// Whether it is the first of its run, among those that are wanted and can be read.
+async fn is_first(loom: &AnyLoom, wanted: &ReceiptsWanted, receipt: &Receipt, row: &ReceiptRow) -> Result<bool, Error> {
+    if receipt.seq == 1 {
+        return Ok(true);
+    }
+    let of_run = ReceiptsWanted { run: Some(receipt.run_id), ..wanted.clone() };
+    let mut page = Page { after: None, most: 1 };
+    loop {
+        let found = loom.receipts(of_run.clone(), page).await?;
+        if let Some(first) = found.items.iter().find(|row| row.receipt().is_ok()) {
+            return Ok(first.receipt_id == row.receipt_id);
+        }
+        match found.next {
+            // What cannot be read is seldom; if it is not, it comes by the page.
+            Some(after) => page = Page { after: Some(after), most: VERIFY_PAGE },
+            None => return Ok(false),
         }
     }
-    let records: Result<Vec<Record>, Error> = loom.read(receipt.run_id, Seq::START).try_collect().await;
-    match records {
-        Ok(records) => said(&receipt, &records, &mut tell)?,
-        Err(Error::NotFound { .. }) => tell("thread", format!("run {} is not there", receipt.run_id)),
-        Err(Error::Damaged(damage)) => tell("thread", damage.to_string()),
-        Err(Error::Pruned { .. }) => {}
-        Err(error) => return Err(error),
-    }
-    if let Some(entity) = receipt.thread_id
-        && let Err(Error::NotFound { .. }) = loom.entity(entity).await
-    {
-        tell("thread", format!("entity {entity} is not there"));
-    }
-    if let Some(detail) = paid(loom, &receipt).await? {
-        tell("budget", detail);
-    }
-    for decided in loom.decisions(receipt.run_id).await? {
-        let terms = match &decided.input.authorization {
-            None => None,
-            Some(named) => match named.authorization_id.parse() {
-                Ok(id) => loom.agreements(id).await?.into_iter().find(|row| row.revision == named.revision),
-                Err(_) => None,
-            },
+}
+
+/// What the records of a run came to.
+enum Records {
+    Read {
+        tallies: Tallies,
+        /// The last cast of each entity.
+        casts: HashMap<EntityId, CastId>,
+        /// Whether any cast has its end on record.
+        ended: bool,
+    },
+    /// They cannot be read, or not all of them.
+    Faulty(String),
+    /// The first of them were given up.
+    Pruned,
+}
+
+/// Everything about a run that its receipts are compared with.
+struct Walk<'a> {
+    loom: &'a AnyLoom,
+    run: RunId,
+    records: Records,
+    /// Decisions that come to something else today.
+    decisions: Vec<String>,
+    /// Whose receipt what holds for the whole run is told of.
+    first: String,
+}
+
+impl<'a> Walk<'a> {
+    async fn of(loom: &'a AnyLoom, run: RunId, first: &ReceiptRow) -> Result<Self, Error> {
+        let (mut tallies, mut casts, mut ended) = (Tallies::default(), HashMap::new(), false);
+        let mut stream = loom.read(run, Seq::START);
+        let records = loop {
+            match stream.try_next().await {
+                Ok(Some(record)) => {
+                    let event = record.event()?;
+                    match &event {
+                        Event::Cast(cast) => {
+                            casts.insert(cast.entity_id, cast.cast_id);
+                        }
+                        Event::End(_) => ended = true,
+                        Event::Root(_)
+                        | Event::Entity(_)
+                        | Event::Attempt(_)
+                        | Event::Opened(_)
+                        | Event::Started(_)
+                        | Event::Settled(_)
+                        | Event::Turn(_)
+                        | Event::Fold(_)
+                        | Event::Parked(_)
+                        | Event::Failed(_)
+                        | Event::Reward(_)
+                        | Event::Other { .. } => {}
+                    }
+                    tallies.take(record.at, &event);
+                }
+                Ok(None) => break Records::Read { tallies, casts, ended },
+                Err(Error::NotFound { .. }) => break Records::Faulty(format!("run {run} is not there")),
+                Err(Error::Damaged(damage)) => break Records::Faulty(damage.to_string()),
+                Err(Error::Pruned { .. }) => break Records::Pruned,
+                Err(error) => return Err(error),
+            }
         };
-        let again = evaluate(&decided.input, terms.as_ref().map(|agreement| &agreement.terms));
-        if again != decided.decision {
-            tell("policy", format!("decision {} comes to {} today", decided.id, again.reason_code));
+        let decisions = decided_otherwise(loom, run).await?;
+        Ok(Self { loom, run, records, decisions, first: first.receipt_id.to_string() })
+    }
+
+    /// All receipts of the run: as a chain, and those that are wanted against everything they name.
+    async fn through(mut self, wanted: &ReceiptsWanted, verified: &mut Verified) -> Result<(), Error> {
+        verified.runs += 1;
+        for detail in std::mem::take(&mut self.decisions) {
+            let receipt_id = self.first.clone();
+            verified.tell(Finding { receipt_id, run_id: Some(self.run), kind: "policy", detail });
+        }
+        let of_run = ReceiptsWanted { run: Some(self.run), ..ReceiptsWanted::default() };
+        let mut page = Page { after: None, most: VERIFY_PAGE };
+        let (mut seq, mut before): (u64, Option<Hash>) = (0, None);
+        loop {
+            let found = self.loom.receipts(of_run.clone(), page).await?;
+            for row in &found.items {
+                let Ok(receipt) = row.receipt() else {
+                    // Its content is found out by itself; the chain goes on behind what it claims.
+                    (seq, before) = (seq + 1, Some(row.receipt_hash));
+                    continue;
+                };
+                let mut told: Vec<(&'static str, String)> = Vec::new();
+                if receipt.seq != seq + 1 {
+                    told.push(("chain", format!("it is number {}, and {} should follow", receipt.seq, seq + 1)));
+                } else if receipt.prev_hash != before {
+                    told.push(("chain", "it does not name the one before it".to_owned()));
+                }
+                (seq, before) = (receipt.seq, Some(row.receipt_hash));
+                if is_wanted(wanted, &receipt) {
+                    verified.receipts += 1;
+                    self.one(&receipt, &mut told).await?;
+                }
+                for (kind, detail) in told {
+                    let receipt_id = row.receipt_id.to_string();
+                    verified.tell(Finding { receipt_id, run_id: Some(self.run), kind, detail });
+                }
+            }
+            match found.next {
+                Some(after) => page.after = Some(after),
+                None => return Ok(()),
+            }
         }
     }
-    Ok(Some(receipt.run_id))
+
+    /// One receipt against all it names.
+    async fn one(&self, receipt: &Receipt, told: &mut Vec<(&'static str, String)>) -> Result<(), Error> {
+        let loom = self.loom;
+        for (kind, hash) in bodies(receipt) {
+            if let Err(Error::BodyAltered(hash)) = loom.body(hash).await {
+                told.push((kind, format!("what hashed to {hash} is missing or was changed")));
+            }
+        }
+        if let Some(id) = &receipt.compiled_id {
+            match loom.artifact(id.clone()).await {
+                Ok(kept) => {
+                    if let Err(fault) = kept.artifact() {
+                        told.push(("artifact", format!("{id} was changed ({})", fault.field)));
+                    }
+                }
+                Err(Error::NotFound { .. }) => told.push(("artifact", format!("{id} is not there"))),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (Some(name), Some(hash)) = (&receipt.trace_ref, receipt.trace_hash) {
+            told.extend(traced(loom, name, hash).await?.map(|detail| ("trace", detail)));
+        }
+        match &self.records {
+            Records::Read { tallies, casts, ended } => {
+                let tally = receipt.thread_id.and_then(|entity| tallies.of(*casts.get(&entity)?));
+                said(receipt, tally, *ended, &mut |kind, detail| told.push((kind, detail)));
+            }
+            Records::Faulty(detail) => told.push(("thread", detail.clone())),
+            Records::Pruned => {}
+        }
+        if let Some(entity) = receipt.thread_id
+            && let Err(Error::NotFound { .. }) = loom.entity(entity).await
+        {
+            told.push(("thread", format!("entity {entity} is not there")));
+        }
+        told.extend(paid(loom, receipt).await?.map(|detail| ("budget", detail)));
+        Ok(())
+    }
+}
+
+fn is_wanted(wanted: &ReceiptsWanted, receipt: &Receipt) -> bool {
+    let of_signature = wanted.signature.is_none() || wanted.signature == receipt.signature_id;
+    of_signature && (wanted.artifact.is_none() || wanted.artifact == receipt.compiled_id)
+}
+
+/// The decisions of a run that come to something else when they are made again, by what they were made of.
+async fn decided_otherwise(loom: &AnyLoom, run: RunId) -> Result<Vec<String>, Error> {
+    let mut agreed = HashMap::new();
+    let mut told = Vec::new();
+    for decided in loom.decisions(run).await? {
+        let named = decided.input.authorization.as_ref();
+        let named = named.and_then(|named| Some((named.authorization_id.parse().ok()?, named.revision)));
+        let terms = match named {
+            None => None,
+            Some((id, revision)) => {
+                if let Entry::Vacant(free) = agreed.entry(id) {
+                    free.insert(loom.agreements(id).await?);
+                }
+                let agreements = agreed.get(&id).into_iter().flatten();
+                agreements.clone().find(|row| row.revision == revision).map(|row| &row.terms)
+            }
+        };
+        let again = evaluate(&decided.input, terms);
+        if again != decided.decision {
+            told.push(format!("decision {} comes to {} today", decided.id, again.reason_code));
+        }
+    }
+    Ok(told)
 }
 
 /// The bodies that a predict's receipt rests on. A cast's intent and answer stand in its records.
@@ -191,35 +313,25 @@ async fn traced(loom: &AnyLoom, name: &str, hash: Hash) -> Result<Option<String>
 }
 
 /// What the records of its run say, against what the receipt says of them.
-fn said(receipt: &Receipt, records: &[Record], tell: &mut impl FnMut(&'static str, String)) -> Result<(), Error> {
-    let mut tallies = Tallies::default();
-    for record in records {
-        tallies.take(record.at, &record.event()?);
+fn said(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl FnMut(&'static str, String)) {
+    if receipt.last_turn_id.is_some() && !ended {
+        tell("thread", "its run has no end on record".to_owned());
     }
-    let of_it = tallies.all().filter(|(_, tally)| Some(tally.entity) == receipt.thread_id);
-    let Some((_, tally)) = of_it.last() else { return Ok(()) };
+    let Some(tally) = tally else { return };
     if tally.decisions_hash() != receipt.decisions_hash {
         tell("decisions", "the decisions in its gate records are others".to_owned());
     }
-    let ended = tally.end.as_ref();
     if receipt.receipt_kind == Kind::Cast && tally.intent_hash.is_some() && tally.intent_hash != receipt.params_hash {
         tell("input", "the intent in its records is another".to_owned());
     }
-    let output = ended.and_then(|end| match &end.ending {
+    let Some(end) = &tally.end else { return };
+    let output = match &end.ending {
         cantrip::loom::Ending::Terminated { result, .. } => cantrip::loom::held_hash(result),
         cantrip::loom::Ending::Truncated { .. } => None,
-    });
-    if ended.is_some() && output != receipt.output_hash {
+    };
+    if output != receipt.output_hash {
         tell("output", "the answer in its records is another".to_owned());
     }
-    let last = records.iter().rev().find_map(|record| match record.event() {
-        Ok(Event::End(end)) => Some(end.leaf),
-        Ok(_) | Err(_) => None,
-    });
-    if receipt.last_turn_id.is_some() && last.is_none() {
-        tell("thread", "its run has no end on record".to_owned());
-    }
-    Ok(())
 }
 
 /// What its reservations came to, against what the receipt says of them.

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use cantrip::canon::{IdSource, Money, Timestamp};
-use cantrip::crystal::{Price, Profile, ProfileRow, Rates, Response};
-use cantrip::loom::{
-    Answer, AnyLoom, Contracts, Journal, Ledger, Loom, Message, Page, ReceiptsWanted, Step, StepId, Usage, Wanted,
-};
-use cantrip::spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
+use cantrip::canon::{IdSource, Timestamp};
+use cantrip::crystal::{Profile, ProfileRow, Response};
+use cantrip::loom::{AnyLoom, Contracts, Ledger, Loom, Message, Page, ReceiptsWanted, Usage, Wanted};
+use cantrip::spend::Mode;
 use cantrip_contract::{
     By, Canary, Change, Kind, OriginRow, PointerChange, Provenance, Receipt, Row, SignatureOrigin, Status,
 };
@@ -17,7 +15,7 @@ use cantrip_reply::testing::assert_code;
 use futures_util::future::join;
 use serde_json::json;
 
-use crate::support::{Posing, done, predictor, says, scripted, shout, stores};
+use crate::support::{Posing, done, grant, listed, predictor, says, scripted, shout, stores};
 
 async fn receipts(loom: &AnyLoom) -> Vec<Receipt> {
     let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
@@ -109,26 +107,6 @@ async fn what_cannot_be_asked_is_refused_before_anything_is_asked() {
         assert!(receipts(&loom).await.is_empty());
         assert!(loom.runs(Page::FIRST).await.unwrap().items.is_empty());
     }
-}
-
-/// Gives the predicts of this signature an authorization.
-async fn grant(loom: &AnyLoom, seed: u64, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
-    let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
-    let id = AuthorizationRef::Issued(IdSource::seeded(seed).next(at));
-    let scope = Scope { autopilot_id: Some(shout().id().to_string()), ..Scope::default() };
-    let mut terms = Terms { mode: Mode::DelegatedBudget, scope, issued_at: at, ..Terms::local() };
-    terms.max_total = Some(1_000_000);
-    change(&mut terms);
-    let issue = Authorize { authorization: id, terms, actor: "ann".to_owned(), reason: "a test".to_owned(), at };
-    let step = Step::apart(StepId::new(format!("grant-{seed}")).unwrap());
-    let step = step.money(Operation::Authorize(Box::new(issue)));
-    assert!(matches!(loom.append(step).await.unwrap(), Answer::Committed(_)));
-    id
-}
-
-fn listed() -> Price {
-    let money = |text: &str| text.parse::<Money>().unwrap();
-    Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cantrip::canon::{IdSource, Redactor};
+use cantrip::canon::{IdSource, Money, Redactor, Timestamp};
 use cantrip::crystal::{
-    Answer, AnyCrystal, Crystal, Failure, Price, Profile, Request, Response, Script, Scripted, Sink,
+    Answer, AnyCrystal, Crystal, Failure, Price, Profile, Rates, Request, Response, Script, Scripted, Sink,
 };
-use cantrip::loom::{AnyLoom, Memory};
+use cantrip::loom::{AnyLoom, Journal, Memory, Step, StepId};
 use cantrip::reply::{Call, Guard, Refusal, Reply};
+use cantrip::spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
 use cantrip::{MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{NoFiles, Signature};
 use cantrip_ds::{Predictor, Traces};
@@ -109,4 +110,24 @@ pub(crate) fn predictor(loom: &AnyLoom, crystal: Posing, traces: Traces) -> Pred
     let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
     let crystal = AnyCrystal::new(crystal);
     Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), traces, clock, ids)
+}
+
+/// Gives the predicts of this signature an authorization.
+pub(crate) async fn grant(loom: &AnyLoom, seed: u64, change: impl FnOnce(&mut Terms)) -> AuthorizationRef {
+    let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
+    let id = AuthorizationRef::Issued(IdSource::seeded(seed).next(at));
+    let scope = Scope { autopilot_id: Some(shout().id().to_string()), ..Scope::default() };
+    let mut terms = Terms { mode: Mode::DelegatedBudget, scope, issued_at: at, ..Terms::local() };
+    terms.max_total = Some(1_000_000);
+    change(&mut terms);
+    let issue = Authorize { authorization: id, terms, actor: "ann".to_owned(), reason: "a test".to_owned(), at };
+    let step = Step::apart(StepId::new(format!("grant-{seed}")).unwrap());
+    let step = step.money(Operation::Authorize(Box::new(issue)));
+    assert!(matches!(loom.append(step).await.unwrap(), cantrip::loom::Answer::Committed(_)));
+    id
+}
+
+pub(crate) fn listed() -> Price {
+    let money = |text: &str| text.parse::<Money>().unwrap();
+    Price::Listed(Rates::new(money("1 USD"), money("10 USD")).unwrap())
 }

@@ -1,14 +1,15 @@
 //! One changed byte in anything that a receipt names is found, and named; and traces come back as they went.
 
-use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
+use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, Page, ReceiptsWanted, Record, Seq, Usage};
 use cantrip_contract::{SignatureOrigin, TraceState};
 use cantrip_ds::{Predicting, TraceMode, Traces, trace, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_store::Store;
+use futures_util::TryStreamExt;
 use serde_json::json;
 
-use crate::support::{done, predictor, replied, says, scripted, shout, stores};
+use crate::support::{Posing, done, grant, listed, predictor, replied, says, scripted, shout, stores};
 
 /// A file with one predict in it, and its loom.
 async fn predicted(folder: &std::path::Path) -> AnyLoom {
@@ -52,6 +53,99 @@ async fn a_changed_byte_is_found_and_named() {
     }
 }
 
+/// A file with a predict in it that was paid for, and its loom.
+async fn paid(folder: &std::path::Path) -> AnyLoom {
+    let loom = AnyLoom::new(Store::sqlite(folder.join("loom.db")).unwrap());
+    let used = Usage { prompt_tokens: 310, completion_tokens: 24, ..Usage::default() };
+    let script = scripted([done(json!({"text": "HEY"})).with_usage(used)]);
+    let predictor = predictor(&loom, Posing { price: listed(), ..says(&script) }, Traces::inline());
+    predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+    grant(&loom, 1, |_| {}).await;
+    let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+    assert_code(&reply.guarded.reply, codes::PREDICTED);
+    assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    loom
+}
+
+/// The file by hand, without what protects it.
+fn by_hand(folder: &std::path::Path) -> rusqlite::Connection {
+    let file = rusqlite::Connection::open(folder.join("loom.db")).unwrap();
+    let triggers: Vec<String> = {
+        let mut asked = file.prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'").unwrap();
+        asked.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for trigger in triggers {
+        file.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    file
+}
+
+async fn kinds(loom: &AnyLoom) -> Vec<&'static str> {
+    let found = verify(loom, ReceiptsWanted::default()).await.unwrap();
+    assert_eq!((found.receipts, found.runs), (1, 1), "{found:?}");
+    found.findings.iter().map(|finding| finding.kind).collect()
+}
+
+#[tokio::test]
+async fn an_edited_decision_and_an_edited_reservation_are_found_and_named() {
+    let edits = [
+        ("budget", "UPDATE spend_reservations SET captured = captured + 1"),
+        ("budget", "UPDATE spend_reservations SET amount = amount + 1"),
+        ("policy", "UPDATE policy_decisions SET reason_code = 'policy_denied.explicit_deny', decision = 'denied'"),
+        ("policy", "UPDATE policy_decisions SET input = replace(input, '\"spent\":0', '\"spent\":1')"),
+        (
+            "thread",
+            "UPDATE run_events SET payloads = replace(payloads, 'policy_allowed.default', 'policy_allowed.other')",
+        ),
+    ];
+    for (kind, edit) in edits {
+        let folder = tempfile::tempdir().unwrap();
+        let loom = paid(folder.path()).await;
+        assert!(by_hand(folder.path()).execute(edit, []).unwrap() > 0, "{edit}");
+        assert_eq!(kinds(&loom).await, [kind], "{edit}");
+    }
+}
+
+#[tokio::test]
+async fn a_gate_decision_that_was_edited_with_all_its_hashes_is_found_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let loom = paid(folder.path()).await;
+    let run = loom.runs(Page::FIRST).await.unwrap().items[0].run_id;
+    let mut records: Vec<Record> = loom.read(run, Seq::START).try_collect().await.unwrap();
+    // Whoever edits a record and every hash behind it has a chain that holds; the receipt still knows what was decided.
+    let (mut previous, mut edited) = (None, 0);
+    for record in &mut records {
+        if record.kind.as_str() == "settled" {
+            let mut payload = cantrip::canon::json::read(&record.payload).unwrap();
+            let made_up = json!({
+                "decision": "allowed", "reason_code": "policy_allowed.default", "authorization_id": null,
+                "reason_codes_version": "runtime-policy-reasons.v1", "evaluation_hash": format!("sha256:{:064}", 0),
+            });
+            assert_ne!(payload["decision"], made_up);
+            payload["decision"] = made_up;
+            record.payload = cantrip::canon::json::canonical(&payload).unwrap().into();
+            edited += 1;
+        }
+        record.hash = record.expected_hash(previous.as_ref());
+        previous = Some(record.hash);
+    }
+    assert_eq!(edited, 1, "the call of done");
+    let by_hand = by_hand(folder.path());
+    let rows: Vec<(u64, u64)> = {
+        let mut asked = by_hand.prepare("SELECT seq, records FROM run_events ORDER BY seq").unwrap();
+        let read = asked.query_map([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)));
+        read.unwrap().map(Result::unwrap).collect()
+    };
+    for (seq, count) in rows {
+        let of_row = records.iter().filter(|record| (seq - count + 1..=seq).contains(&record.seq.get()));
+        let payloads: Vec<&str> = of_row.clone().map(|record| &*record.payload).collect();
+        let hashes: Vec<u8> = of_row.flat_map(|record| *record.hash.as_bytes()).collect();
+        let edit = "UPDATE run_events SET payloads = ?1, hashes = ?2 WHERE seq = ?3";
+        assert_eq!(by_hand.execute(edit, (payloads.join("\n"), hashes, seq as i64)).unwrap(), 1);
+    }
+    assert_eq!(kinds(&loom).await, ["decisions"]);
+}
+
 #[tokio::test]
 async fn a_missing_receipt_of_a_run_is_found() {
     use cantrip::crystal::{Response, Script, Scripted};
@@ -83,6 +177,7 @@ async fn a_missing_receipt_of_a_run_is_found() {
     by_hand.execute_batch("DROP TRIGGER ds_receipts_are_kept; DELETE FROM ds_receipts WHERE seq = 1").unwrap();
     let found = verify(&loom, ReceiptsWanted::default()).await.unwrap();
     assert_eq!(found.findings.first().map(|finding| finding.kind), Some("chain"), "{found:?}");
+    assert_eq!((found.receipts, found.runs), (1, 1), "what is left of the run is gone through once");
 }
 
 #[tokio::test]

@@ -207,7 +207,10 @@ impl Service {
     pub async fn verify_receipts(&self, wanted: ReceiptsWanted) -> Guarded {
         self.told("verify", async {
             let verified = verify(self.runtime().loom(), wanted).await?;
-            let data = json!({"receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings});
+            let data = json!({
+                "receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings,
+                "left_out": verified.left_out,
+            });
             match verified.findings.first() {
                 None => Ok(codes::verified("receipts", verified.receipts).value(data)),
                 Some(first) => {
