@@ -25,7 +25,7 @@ mod touched;
 
 pub use call::Call;
 pub use decide::{Deciding, Pending};
-pub use driver::{Clerk, Closes, MachineClock, MachineEntropy, Opens, Papers, Runtime, store_refusal};
+pub use driver::{Clerk, Closes, Closing, MachineClock, MachineEntropy, Opens, Papers, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};
 pub use fork::{Continuing, Forking};

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cantrip::canon::Money;
+use cantrip::canon::{Money, RunId};
 use cantrip::crystal::{AnyCrystal, ModelName};
-use cantrip_ds::contract::{Params, Signature, SignatureId};
+use cantrip::loom::Contracts;
+use cantrip::{Cancel, store_refusal};
+use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
 use cantrip_ds::{PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
 use cantrip_reply::{Call, Envelope, Guard, Refusal, codes};
 use cantrip_service::Service;
@@ -20,6 +22,7 @@ use crate::choice;
 use crate::given;
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
 use crate::present::{DIM, Present, answer, answer_of_entity, say};
+use crate::process;
 use crate::signatures;
 use crate::spells;
 use crate::store::{self, Store};
@@ -151,8 +154,9 @@ impl Predict {
             None => {
                 let input = self.input(&prepared.signature)?;
                 let Prepared { predictor, signature, how } = prepared;
+                self.freed(&store, signature.id(), &how.owner).await?;
                 let reply = predictor.predict(signature.id(), &input, how).await;
-                Ok(self.shown(present, reply))
+                Ok(ExitCode::from(shown(present, self.quiet, reply)))
             }
         }
     }
@@ -182,11 +186,7 @@ impl Predict {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let named = self.crystal.is_some() || signature.base().params().model.is_some();
         let unless = if named { None } else { Some(choice::crystal(&here).await) };
-        let traces = match &store.beside {
-            Some(folder) => Traces::in_folder(folder.join("traces")),
-            None => Traces::inline(),
-        };
-        let predictor = service.predictor(crystals(unless), traces);
+        let predictor = service.predictor(crystals(unless), traces(store));
         Ok(Prepared { predictor, signature, how })
     }
 
@@ -232,16 +232,15 @@ impl Predict {
         Ok(given)
     }
 
-    fn shown(&self, present: Present, reply: PredictReply) -> ExitCode {
-        let PredictReply { guarded, predicted } = reply;
-        let status = present.shown(guarded, || {
-            answer_of_entity(&format!("{}\n", predicted.output.clone().unwrap_or_default()));
-        });
-        let silent = present.json || (self.quiet && status == 0);
-        if !silent {
-            tell(&predicted);
+    /// Lets go of what a process of this machine began under the same key, if that is no more.
+    async fn freed(&self, store: &Store, signature: &SignatureId, owner: &str) -> Result<(), Refusal> {
+        let Some(key) = &self.key else { return Ok(()) };
+        let scoped = PredictKey { owner: owner.to_owned(), signature_id: signature.clone(), key: key.clone() };
+        let found = store.loom.predict_of_key(scoped).await.map_err(|error| store_refusal(&error))?;
+        if let Some(row) = found.filter(|row| row.end.is_none()) {
+            process::free(&store.loom, row.run_id).await?;
         }
-        ExitCode::from(status)
+        Ok(())
     }
 
     /// Every line of a file, so many at once, their answers in the order of the lines.
@@ -311,6 +310,41 @@ impl Predict {
             present.reply(guarded, String::new);
         }
         Ok(ExitCode::from(worst))
+    }
+}
+
+/// Shows what a predict came to.
+fn shown(present: Present, quiet: bool, reply: PredictReply) -> u8 {
+    let PredictReply { guarded, predicted } = reply;
+    let status = present.shown(guarded, || {
+        answer_of_entity(&format!("{}\n", predicted.output.clone().unwrap_or_default()));
+    });
+    let silent = present.json || (quiet && status == 0);
+    if !silent {
+        tell(&predicted);
+    }
+    status
+}
+
+/// Goes on with the run of a predict.
+pub(crate) async fn resumed(
+    service: &Service,
+    store: &Store,
+    run: RunId,
+    cancel: &Cancel,
+    present: Present,
+    quiet: bool,
+) -> u8 {
+    // Its crystal stands in its record.
+    let predictor = service.predictor(crystals(None), traces(store));
+    shown(present, quiet, predictor.resume(run, cancel).await)
+}
+
+/// Where long traces lie.
+fn traces(store: &Store) -> Traces {
+    match &store.beside {
+        Some(folder) => Traces::in_folder(folder.join("traces")),
+        None => Traces::inline(),
     }
 }
 

@@ -7,7 +7,10 @@
 
 use std::fs;
 
+use cantrip::canon::RunId;
 use cantrip::loom::{AnyLoom, Error, Journal, Lease, Owner};
+use cantrip::store_refusal;
+use cantrip_reply::Refusal;
 
 /// How this binary's leases are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,15 @@ pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<boo
     }
     loom.release(lease).await?;
     Ok(true)
+}
+
+/// Lets go of a run that a process of this machine held which is no more.
+pub(crate) async fn free(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
+    let stored = |error| store_refusal(&error);
+    match loom.holder(run).await.map_err(stored)? {
+        Some(lease) => release_if_gone(loom, &lease).await.map_err(stored),
+        None => Ok(false),
+    }
 }
 
 /// The boot of this machine and the space in which this process has its number.

@@ -9,7 +9,7 @@ mod list;
 use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::loom::{AnyLoom, Journal, Loom, Page, RunState};
+use cantrip::loom::{AnyLoom, Loom, Page, RunKind, RunState};
 use cantrip::{Cancel, Continuing, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
@@ -19,6 +19,7 @@ use crate::approve::Approvals;
 use crate::cast::finish;
 use crate::loom::find;
 use crate::origin::{self, Found, Wanted};
+use crate::predict;
 use crate::present::{DIM, Present, say};
 use crate::process;
 use crate::store::{self, Store};
@@ -177,6 +178,9 @@ impl RunCommand {
     async fn go_on(&self, going: &Going, way: Way, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let store = self.opened()?;
         let run = find::run(&store.loom, going.run.as_deref()).await?;
+        if let (Way::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
+            return self.predict_resumed(&store, run, going, guard, present).await;
+        }
         let found = cast_from(&store, run, going.spell.as_deref()).await?;
         let shows = Shows::of(present.json, going.jsonl, going.quiet);
         let mut viewer = Viewer::new(shows);
@@ -185,7 +189,7 @@ impl RunCommand {
         let cancel = Cancel::new();
         let mut reply = match way {
             Way::Resumed => {
-                freed(&store.loom, run).await?;
+                process::free(&store.loom, run).await?;
                 viewer.watch(&cancel, service.resume(&found.cantrip, run, &cancel)).await
             }
             Way::Continued(continuing) => {
@@ -200,6 +204,23 @@ impl RunCommand {
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 
+    /// A predict is made again from its own record, and closes with its receipt.
+    async fn predict_resumed(
+        &self,
+        store: &Store,
+        run: RunId,
+        going: &Going,
+        guard: &Guard,
+        present: Present,
+    ) -> Result<ExitCode, Refusal> {
+        process::free(&store.loom, run).await?;
+        let service = Service::new(Viewer::new(Shows::Nothing).house(store, guard));
+        let cancel = Cancel::new();
+        let told = !present.json && !going.quiet;
+        let resumed = predict::resumed(&service, store, run, &cancel, present, going.quiet);
+        Ok(ExitCode::from(crate::interrupt::heeding(&cancel, told, resumed).await))
+    }
+
     /// One reply for each run, as it comes to rest; the exit status is that of the first that did not succeed.
     async fn resume_all(&self, going: &Going, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let store = self.opened()?;
@@ -207,8 +228,10 @@ impl RunCommand {
         let viewer = Viewer::new(Shows::Nothing);
         let service = Service::new(viewer.house(&store, guard));
         service.recover().await?;
-        let runs: Vec<RunId> = service.orphans().await?.into_iter().map(|run| run.run_id).collect();
-        if runs.is_empty() {
+        let (predicts, others): (Vec<_>, Vec<_>) =
+            service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
+        let runs: Vec<RunId> = others.into_iter().map(|run| run.run_id).collect();
+        if runs.is_empty() && predicts.is_empty() {
             let filled = codes::read("runs without an owner").value(json!([]));
             let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
             return Ok(present.reply(guarded, || format!("{DIM}every run is over, waits, or is worked on{DIM:#}\n")));
@@ -229,12 +252,24 @@ impl RunCommand {
             },
         );
         crate::interrupt::heeding(&cancel, told, picked_up).await;
+        for run in predicts {
+            if told {
+                say(&format!("{DIM}{}{DIM:#}", run.run_id));
+            }
+            let resumed = predict::resumed(&service, &store, run.run_id, &cancel, present, going.quiet);
+            let shown = crate::interrupt::heeding(&cancel, told, resumed).await;
+            status = if status == 0 { shown } else { status };
+        }
         Ok(ExitCode::from(status))
     }
 }
 
 fn here() -> Result<std::path::PathBuf, Refusal> {
     std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()).into())
+}
+
+async fn kind_of(loom: &AnyLoom, run: RunId) -> Result<RunKind, Refusal> {
+    Ok(loom.run(run).await.map_err(|error| store_refusal(&error))?.kind)
 }
 
 /// The entity that a run is a cast of.
@@ -249,22 +284,13 @@ async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<Fou
     origin::exactly(store, entity, Wanted { spell, crystal: None }).await
 }
 
-/// Lets go of a run that a process of this machine held which is no more.
-async fn freed(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
-    let stored = |error| store_refusal(&error);
-    match loom.holder(run).await.map_err(stored)? {
-        Some(lease) => process::release_if_gone(loom, &lease).await.map_err(stored),
-        None => Ok(false),
-    }
-}
-
-/// The same of every run that is worked on, as far as its lease says.
+/// Lets go of every run that a process of this machine held which is no more.
 async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
     let mut page = Page::FIRST;
     loop {
         let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;
         for run in &listed.items {
-            freed(loom, run.run_id).await?;
+            process::free(loom, run.run_id).await?;
         }
         match listed.next {
             Some(after) => page.after = Some(after),

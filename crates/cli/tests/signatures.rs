@@ -199,3 +199,48 @@ fn a_batch_answers_line_by_line_and_in_order() {
     let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
     assert_eq!(verified["data"]["value"]["receipts"], 3);
 }
+
+#[test]
+fn a_predict_whose_process_is_killed_is_gone_on_with_by_its_run_and_by_its_key() {
+    for store in stores() {
+        for by_key in [false, true] {
+            let (folder, at) = (folder(), ["--store", store.as_str()]);
+            let store_of_its_own = support::own_postgres().filter(|_| store.starts_with("postgres"));
+            let at = store_of_its_own.as_deref().map_or(at, |own| ["--store", own]);
+            let quick = folder.read("model.yaml");
+            folder.write(
+                "model.yaml",
+                &quick.replacen(
+                    "  - tool_calls: [{id: c1, gate: done, args: {answer: {text: HEY}",
+                    "  - delay_ms: 600000\n    tool_calls: [{id: c1, gate: done, args: {answer: {text: HEY}",
+                    1,
+                ),
+            );
+            let key: &[&str] = if by_key { &["--key", "k"] } else { &[] };
+            let asked = [&["predict", "Shout", "--field", "text=hey"], key, &MODEL[..], &at[..]].concat();
+            // The store is there before anybody looks into it.
+            folder.envelope(&[&["sig", "add", "signatures/shout.toml"], &at[..]].concat(), codes::CREATED.any());
+            let mut first = folder.spawn(&asked);
+            let began = std::time::Instant::now();
+            while folder.envelope(&[&["run", "ls"], &at[..]].concat(), codes::READ.any())["data"]["value"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+            {
+                assert!(began.elapsed().as_secs() < 60, "it never began");
+            }
+            first.kill().unwrap();
+            first.wait().unwrap();
+            assert_eq!(stdout(&folder.run(&[&["receipt", "ls"], &at[..]].concat())), "");
+            folder.write("model.yaml", &quick);
+            let resume = if by_key { asked } else { [&["run", "resume"], &at[..]].concat() };
+            let resumed = folder.envelope(&resume, codes::PREDICTED.any());
+            assert_eq!(resumed["data"]["output"], json!({"text": "HEY"}));
+            assert_eq!(resumed["data"]["replayed"], json!(false));
+            let verified = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
+            assert_eq!(verified["data"]["value"]["receipts"], 1);
+            // Once it is over, its run says what it came to.
+            let again = folder.envelope(&[&["run", "resume"], &at[..]].concat(), codes::PREDICTED.any());
+            assert_eq!(again["data"]["receipt_id"], resumed["data"]["receipt_id"]);
+        }
+    }
+}

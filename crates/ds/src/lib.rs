@@ -3,10 +3,14 @@
 //! A signature goes into the catalog once and never changes under its id; what is asked of a model is an artifact of it.
 //! Every predict is a cast of its own with its turns in the loom, and leaves a receipt whatever became of it.
 
+mod asked;
 mod catalog;
 pub mod limits;
 mod papers;
+mod permission;
 mod predict;
+mod programs;
+mod resume;
 mod structured;
 mod trace;
 mod verify;

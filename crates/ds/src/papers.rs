@@ -1,19 +1,19 @@
 //! What a predict leaves beside its records: its row when it opens; its end, its trace and its receipt when it closes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::json::{canonical, to_value};
 use cantrip::canon::{Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
-use cantrip::loom::{Body, Ending, Event, Held, RunKind, Tally, TruncationReason, held_hash, receipt_status};
+use cantrip::loom::{Body, Ending, Event, Held, RunKind, Tally, TruncationReason, Usage, held_hash, receipt_status};
 use cantrip::reply::codes;
-use cantrip::{Clerk, Closes, Opens, Papers};
+use cantrip::{Clerk, Closes, Closing, Opens, Papers};
 use cantrip_contract::{
     BudgetPart, CompiledId, Hashes, Kind, PolicyPart, PredictEnd, PredictRow, Purpose, Receipt, ReceiptDraft, Row,
     SignatureId, Status, Strategy, TimingPart,
 };
 use serde_json::{Map, Value, json};
 
-use crate::structured::Mode;
+use crate::asked::{Asked, Began};
 use crate::trace::{TraceMode, Traces};
 
 /// Everything that is known of a predict before it opens.
@@ -23,25 +23,35 @@ pub(crate) struct Filing {
     pub strategy: Strategy,
     pub artifact: CompiledId,
     pub hashes: Hashes,
-    pub catalog_version: Hash,
     /// The canonical text of the input.
     pub input: Body,
     pub request_hash: Hash,
     pub key: Option<String>,
     pub purpose: Purpose,
     pub owner: String,
-    pub mode: Mode,
-    /// How the artifact was chosen, and what policy said before anything began.
-    pub policy: PolicyPart,
+    pub asked: Asked,
+    pub began: Began,
+    /// When this process began with it.
     pub started: Now,
     pub clock: Arc<dyn Clock>,
-    pub trace: TraceMode,
     pub traces: Traces,
     /// What the model is told, for a full trace.
     pub prompt: Value,
-    /// What was noted of its turns, for its trace.
-    pub noted: Mutex<Vec<Value>>,
+    pub noted: Mutex<Noted>,
 }
+
+/// What was noted while it went on.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// Of its turns, for its trace.
+    steps: Vec<Value>,
+    /// What was used and said so far: all that a receipt can tell of a predict without an end.
+    usage: Usage,
+    utterances: u64,
+}
+
+/// The record that a predict opens with.
+pub(crate) const OPENED: &str = "predict.opened";
 
 /// Keeps the papers of one predict.
 #[derive(Clone)]
@@ -90,18 +100,18 @@ impl Filing {
             signature_id: Some(self.signature.clone()),
             strategy_id: Some(self.strategy),
             compiled_id: Some(self.artifact.clone()),
-            catalog_version: Some(self.catalog_version),
+            catalog_version: Some(self.began.catalog_version),
             schema_hash: Some(self.hashes.schema_hash),
             prompt_hash: Some(self.hashes.prompt_hash),
             program_hash: Some(self.hashes.program_hash),
             params_hash: Some(self.input.hash()),
             output_hash: None,
             model: cantrip_contract::ModelPart::default(),
-            policy: self.policy.clone(),
+            policy: self.began.policy.clone(),
             decisions_hash: bytes_hash(b"[]"),
             budget: BudgetPart::default(),
             timing: TimingPart {
-                started_at: self.started.wall,
+                started_at: self.began.started_at,
                 completed_at: opens.at,
                 latency_ms: self.latency(),
                 waited_ms: 0,
@@ -142,10 +152,11 @@ impl Clerk for Files {
         let told = json!({
             "v": 1, "predict_id": filing.predict, "signature_id": filing.signature, "compiled_id": filing.artifact,
             "params_hash": filing.input.hash(), "request_hash": filing.request_hash, "purpose": filing.purpose,
-            "structured_mode": filing.mode.as_str(),
+            "structured_mode": filing.asked.structured_mode.as_str(), "asked": to_value(&filing.asked).unwrap_or_default(),
+            "began": to_value(&filing.began).unwrap_or_default(),
         });
         Papers {
-            records: vec![record("predict.opened", told)],
+            records: vec![record(OPENED, told)],
             rows: vec![Row::Predict(Box::new(row))],
             bodies: vec![filing.input.clone()],
         }
@@ -153,10 +164,19 @@ impl Clerk for Files {
 
     fn notes(&self, at: Timestamp, event: &Event, bodies: &[Body]) {
         let filing = &self.0;
-        if filing.trace == TraceMode::Off {
+        let mut noted = filing.noted();
+        if let Event::Opened(opened) = event {
+            noted.usage = noted.usage.plus(&opened.usage);
+            noted.utterances += 1;
+        } else if let Event::Settled(settled) = event
+            && let Some(usage) = &settled.usage
+        {
+            noted.usage = noted.usage.plus(usage);
+        }
+        if filing.asked.trace == TraceMode::Off {
             return;
         }
-        let full = filing.trace == TraceMode::Full;
+        let full = filing.asked.trace == TraceMode::Full;
         let said = |held: &Held<cantrip::loom::Utterance>| match held {
             Held::Inline { inline } => to_value(inline).unwrap_or_default(),
             Held::Body(body) => {
@@ -192,43 +212,28 @@ impl Clerk for Files {
             | Event::Reward(_)
             | Event::Other { .. } => return,
         };
-        filing.noted.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+        noted.steps.push(note);
     }
 
     fn closes(&self, closes: &Closes<'_>) -> Papers {
         let filing = &self.0;
-        let (end, all) = (closes.end, closes.tallies.all().map(|(_, tally)| tally).collect::<Vec<&Tally>>());
+        let all: Vec<&Tally> = closes.tallies.all().map(|(_, tally)| tally).collect();
         let model_calls: u64 = all.iter().map(|tally| tally.model_calls).sum();
-        let (mut status, mut error_code) = receipt_status(end);
-        let mut bodies = Vec::new();
-        let output_hash = match &end.ending {
-            Ending::Terminated { result, .. } => {
-                if let Held::Inline { inline } = result
-                    && let Some(body) = canonical(inline).ok().and_then(|text| Body::new(text.into_bytes()).ok())
-                {
-                    bodies.push(body);
-                }
-                held_hash(result)
-            }
-            Ending::Truncated { reason, .. } => {
-                // Nobody was asked anything: what it met was a refusal.
-                if *reason == TruncationReason::MaxCost && model_calls == 0 {
-                    status = Status::Denied;
-                }
-                error_code = code_of(filing.strategy, *reason, error_code);
-                None
-            }
-        };
+        let Outcome { status, error_code, output_hash, bodies } = filing.outcome(closes.closing, model_calls);
         let opens =
             Opens { run: closes.run, loom: closes.loom, entity: Some(closes.tally.entity), epoch: 0, at: closes.at };
         let mut receipt = filing.receipt(&opens, status, error_code.clone());
-        receipt.last_turn_id = end.leaf;
+        receipt.timing.latency_ms = receipt.timing.latency_ms.max(closes.latency_ms);
+        receipt.last_turn_id = match closes.closing {
+            Closing::Ended(end) => end.leaf,
+            Closing::Failed(_) => None,
+        };
         receipt.output_hash = output_hash;
         receipt.model = closes.model.clone();
-        receipt.model.structured_mode = Some(filing.mode.as_str().to_owned());
+        receipt.model.structured_mode = Some(filing.asked.structured_mode.as_str().to_owned());
         receipt.decisions_hash = closes.tally.decisions_hash();
         if let Some(refused) = &closes.refused {
-            let chosen = filing.policy.clone();
+            let chosen = filing.began.policy.clone();
             receipt.policy = PolicyPart {
                 artifact_variant: chosen.artifact_variant,
                 canary_percent: chosen.canary_percent,
@@ -239,16 +244,26 @@ impl Clerk for Files {
             };
         }
         let ends = || all.iter().filter_map(|tally| tally.end.as_ref());
+        let (usage, utterances) = match closes.closing {
+            Closing::Ended(end) => {
+                let usage = ends().fold(Usage::default(), |sum, end| sum.plus(&end.usage));
+                (usage, end.utterances)
+            }
+            Closing::Failed(_) => {
+                let noted = filing.noted();
+                (noted.usage, noted.utterances)
+            }
+        };
         receipt.budget = BudgetPart {
             unpriced: ends().any(|end| end.uncosted > 0),
-            input_tokens: ends().map(|end| end.usage.prompt_tokens).sum(),
-            cached_tokens: ends().map(|end| end.usage.cached_tokens).sum(),
-            output_tokens: ends().map(|end| end.usage.completion_tokens).sum(),
+            input_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            output_tokens: usage.completion_tokens,
             model_calls,
-            iterations: end.utterances,
+            iterations: utterances,
             sub_calls: closes.tally.sub_calls,
             repairs: match filing.strategy {
-                Strategy::Direct => end.utterances.saturating_sub(1),
+                Strategy::Direct => utterances.saturating_sub(1),
                 Strategy::RlmLite => 0,
             },
             ..BudgetPart::default()
@@ -274,18 +289,62 @@ impl Clerk for Files {
     }
 }
 
+/// What a predict came to.
+struct Outcome {
+    status: Status,
+    error_code: Option<String>,
+    output_hash: Option<Hash>,
+    /// The output, where nothing else keeps it.
+    bodies: Vec<Body>,
+}
+
 impl Filing {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcome(&self, closing: Closing<'_>, model_calls: u64) -> Outcome {
+        let end = match closing {
+            Closing::Ended(end) => end,
+            Closing::Failed(fault) => {
+                let error_code = Some(fault.mark.code.clone());
+                return Outcome { status: Status::Failed, error_code, output_hash: None, bodies: Vec::new() };
+            }
+        };
+        let (mut status, mut error_code) = receipt_status(end);
+        let mut bodies = Vec::new();
+        let output_hash = match &end.ending {
+            Ending::Terminated { result, .. } => {
+                if let Held::Inline { inline } = result
+                    && let Some(body) = canonical(inline).ok().and_then(|text| Body::new(text.into_bytes()).ok())
+                {
+                    bodies.push(body);
+                }
+                held_hash(result)
+            }
+            Ending::Truncated { reason, .. } => {
+                // Nobody was asked anything: what it met was a refusal.
+                if *reason == TruncationReason::MaxCost && model_calls == 0 {
+                    status = Status::Denied;
+                }
+                error_code = code_of(self.strategy, *reason, error_code);
+                None
+            }
+        };
+        Outcome { status, error_code, output_hash, bodies }
+    }
+
     fn traced(&self, closes: &Closes<'_>, status: Status) -> Option<cantrip_contract::TraceRow> {
-        if self.trace == TraceMode::Off {
+        if self.asked.trace == TraceMode::Off {
             return None;
         }
-        let steps = std::mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner));
+        let steps = std::mem::take(&mut self.noted().steps);
         let mut payload = json!({
             "v": 1, "kind": "trace", "predict_id": self.predict, "signature_id": self.signature,
             "compiled_id": self.artifact, "strategy": self.strategy, "thread_id": closes.tally.entity, "status": status,
             "steps": steps,
         });
-        if self.trace == TraceMode::Full {
+        if self.asked.trace == TraceMode::Full {
             payload["prompt"] = self.prompt.clone();
         }
         self.traces.row(payload, closes.run, self.predict, closes.at)

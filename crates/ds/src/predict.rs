@@ -9,38 +9,31 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
-use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId, stable_hash};
+use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, PredictId, RunId};
+use cantrip::circle::Medium;
 use cantrip::circle::javascript::{Javascript, Options};
-use cantrip::circle::{Delegates, Medium, MediumKind};
-use cantrip::crystal::{AnyCrystal, Choice, Crystal, Price, Sampling};
-use cantrip::gates::{call_agent, call_agent_batch, done};
+use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{
     Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Ledger, Loom, Opening,
     RunKind, Step, StepId, TruncationReason,
 };
 use cantrip::reply::{Guarded, Refusal, codes};
-use cantrip::spend::{
-    Authorization, Decision, Guards, Named, Owner, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms,
-    Trifecta, Usage, evaluate,
-};
-use cantrip::{Call, Cancel, Cantrip, CastReply, Casting, Opens, Runtime, loom_named, store_refusal};
-use cantrip_contract::limits::{ITERATIONS_MAX, REPAIR_ATTEMPTS_MAX, SUB_CALLS_MAX};
+use cantrip::spend::{Authorization, Decision, PolicyInput, Principal, Ruling, evaluate};
+use cantrip::{Cancel, CastReply, Casting, Opens, Runtime, loom_named, store_refusal};
 use cantrip_contract::{
-    Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Program, Purpose, ReceiptDraft,
-    ReceiptId, Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
+    Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
+    Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
 };
 use serde_json::{Value, json};
 
-use crate::limits::{
-    ANSWER_TOKENS_MIN, INPUT_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_TOKENS_BOUND, PREDICT_SECONDS, PREVIEW_CHARS,
-};
+use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
+use crate::limits::{INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
 use crate::papers::{Files, Filing};
-use crate::structured::{Mode, Structured};
+use crate::permission::{denial, owner_of, question, said};
+use crate::programs::{Made, direct, programmed, variables};
+use crate::structured::Mode;
 use crate::trace::{TraceMode, Traces};
 use crate::{Catalog, contract};
-
-/// What policy is asked by before a predict opens.
-const POLICY: &str = "ds.predict.v1";
 
 /// Where the crystals come from.
 pub trait Crystals: Send + Sync {
@@ -153,7 +146,7 @@ impl fmt::Debug for Predictor {
 }
 
 /// Why a predict ended without an output, and the receipt that says so.
-struct Unanswered {
+pub(crate) struct Unanswered {
     refusal: Refusal,
     predicted: Box<Predicted>,
 }
@@ -164,8 +157,33 @@ impl From<Refusal> for Unanswered {
     }
 }
 
-fn stored(error: Error) -> Refusal {
+pub(crate) fn stored(error: Error) -> Refusal {
     store_refusal(&error)
+}
+
+/// A predict that may be made.
+pub(crate) struct Ready {
+    pub signature: Signature,
+    pub artifact: Artifact,
+    pub input: Value,
+    pub crystal: AnyCrystal,
+    pub rendered: Rendered,
+    pub filing: Filing,
+}
+
+/// Whether there is something of it already.
+pub(crate) enum Begin {
+    Opens,
+    TakesOver(RunId),
+}
+
+/// What an idempotency key stands for.
+enum Keyed {
+    /// Nothing yet.
+    Free,
+    Answered(Box<Predicted>),
+    /// A predict that was begun, and that nobody works on.
+    Left(Box<PredictRow>),
 }
 
 /// An artifact, and how it was chosen.
@@ -191,20 +209,49 @@ impl Predictor {
         &self.catalog
     }
 
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) fn crystals(&self) -> &dyn Crystals {
+        &*self.crystals
+    }
+
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// Asks a signature's model about an input.
     pub async fn predict(&self, signature: &SignatureId, input: &Value, how: Predicting) -> PredictReply {
+        let (this, id, input) = (self.clone(), signature.clone(), input.clone());
+        self.replied("predict", async move {
+            let predicted = this.answered(&id, &input, how).await?;
+            Ok((id, predicted))
+        })
+        .await
+    }
+
+    /// The reply for what a predict comes to.
+    pub(crate) async fn replied(
+        &self,
+        name: &'static str,
+        comes: impl Future<Output = Result<(SignatureId, Predicted), Unanswered>> + Send + 'static,
+    ) -> PredictReply {
         let slot: Arc<Mutex<Predicted>> = Arc::default();
         let told = Arc::clone(&slot);
-        let (this, id, input) = (self.clone(), signature.clone(), input.clone());
-        let call = cantrip::reply::Call::surface("predict");
+        let call = cantrip::reply::Call::surface(name);
         // Boxed: it is long, and every caller would carry it.
         let guarded = self
             .runtime
             .guard()
             .call(call, |rb| {
                 Box::pin(async move {
-                    let (reply, predicted) = match this.answered(&id, &input, how).await {
-                        Ok(predicted) => {
+                    let (reply, predicted) = match comes.await {
+                        Ok((id, predicted)) => {
                             let data = json!({
                                 "output": predicted.output, "receipt_id": predicted.receipt,
                                 "thread_id": predicted.thread, "run_id": predicted.run,
@@ -236,8 +283,10 @@ impl Predictor {
         let body = Body::new(text.into_bytes()).map_err(stored)?;
         // Step 2: whether it was asked before.
         let request_hash = request_hash(id, input, &how, budget)?;
-        if let Some(before) = self.keyed(id, &how, request_hash).await? {
-            return Ok(before);
+        match self.keyed(id, &how, request_hash).await? {
+            Keyed::Free => {}
+            Keyed::Answered(before) => return Ok(*before),
+            Keyed::Left(row) => return self.taken_over(*row, &how.cancel).await,
         }
         // Step 3: in which form.
         let Chosen { artifact, policy } = self.chosen(&signature, &how).await?;
@@ -245,78 +294,107 @@ impl Predictor {
         let params = how.params.over(artifact.params());
         let crystal = self.crystals.crystal(how.model.as_deref().or(params.model.as_deref()))?;
         let rendered = signature.render(&artifact, input)?;
-        let mode = Mode::of(&crystal.profile());
         // Step 5: whether it may be.
         let (catalog_version, predict) = (self.catalog.version().await?, self.ids.next(started.wall));
+        let asked = Asked {
+            crystal: crystal.name().to_owned(),
+            params,
+            repair_attempts: budget.repairs,
+            max_iterations: budget.iterations,
+            max_sub_calls: budget.sub_calls,
+            max_cost: how.max_cost,
+            timeout_seconds: how.timeout.as_secs().max(1),
+            trace: how.trace,
+            structured_mode: Mode::of(&crystal.profile()),
+        };
         let filing = Filing {
             predict,
             signature: id.clone(),
             strategy: artifact.strategy(),
             artifact: artifact.id(),
             hashes: artifact.hashes(),
-            catalog_version,
             input: body,
             request_hash,
             key: how.idempotency_key.clone(),
             purpose: how.purpose,
             owner: how.owner.clone(),
-            mode,
-            policy,
+            asked,
+            began: Began { catalog_version, policy, started_at: started.wall },
             started,
             clock: Arc::clone(&self.clock),
-            trace: how.trace,
             traces: self.traces.clone(),
             prompt: json!({"system": rendered.system, "user": rendered.user}),
             noted: Mutex::default(),
         };
-        let filing = self.permitted(filing, &crystal, &rendered, &params).await?;
-        // Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
-        let (made, strategy) =
-            (Made { signature: &signature, artifact: &artifact, rendered: &rendered }, artifact.strategy());
-        let cantrip = match strategy {
-            Strategy::Direct => direct(made, crystal, mode, &params, budget, &how)?,
+        let filing = self.permitted(filing, &crystal, &rendered).await?;
+        let ready = Ready { signature, artifact, input: input.clone(), crystal, rendered, filing };
+        self.carried_out(ready, Begin::Opens, &how.cancel).await
+    }
+
+    /// Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
+    pub(crate) async fn carried_out(
+        &self,
+        ready: Ready,
+        begin: Begin,
+        cancel: &Cancel,
+    ) -> Result<Predicted, Unanswered> {
+        let Ready { signature, artifact, input, crystal, rendered, filing } = ready;
+        let (predict, strategy, asked) = (filing.predict, filing.strategy, filing.asked.clone());
+        let made = Made { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &asked };
+        let (cantrip, context) = match strategy {
+            Strategy::Direct => (direct(made, crystal, asked.structured_mode)?, None),
             Strategy::RlmLite => {
-                let sub_crystal =
-                    params.sub_model.as_deref().map(|name| self.crystals.crystal(Some(name))).transpose()?;
-                let medium = self.crystals.medium(budget.medium)?;
-                programmed(made, crystal, sub_crystal, medium, input, &params, budget, &how)?
+                let sub_model = asked.params.sub_model.as_deref();
+                let sub_crystal = sub_model.map(|name| self.crystals.crystal(Some(name))).transpose()?;
+                let medium = self.crystals.medium(medium_of(signature.program()))?;
+                let variables = variables(&signature, &input);
+                (programmed(made, crystal, sub_crystal, medium, &variables)?, Some(variables))
             }
         };
         let runtime = self.runtime.attended_by(Files(Arc::new(filing)));
-        let casting = Casting::on(rendered.user.as_str()).cancelled_by(&how.cancel);
-        let casting = match strategy {
-            Strategy::Direct => casting,
-            Strategy::RlmLite => casting.context(variables(&signature, input)),
+        let reply = match begin {
+            Begin::Opens => {
+                let casting = Casting::on(rendered.user.as_str()).cancelled_by(cancel);
+                let casting = match context {
+                    Some(context) => casting.context(context),
+                    None => casting,
+                };
+                runtime.cast(&cantrip, casting).await
+            }
+            Begin::TakesOver(run) => runtime.resume_with(&cantrip, run, cancel).await,
         };
-        let reply = runtime.cast(&cantrip, casting).await;
         if let Err(refused) = self.traces.store_pending(self.runtime.loom(), self.clock.now().wall).await {
             tracing::warn!(?refused, "traces that wait could not be looked at");
         }
-        self.closed(&signature, strategy, predict, reply, budget.repairs).await
+        self.closed(&signature, strategy, predict, reply, asked.repair_attempts).await
     }
 
-    /// What a key stands for; none if nothing was asked under it.
-    async fn keyed(&self, id: &SignatureId, how: &Predicting, request: Hash) -> Result<Option<Predicted>, Refusal> {
-        let Some(key) = &how.idempotency_key else { return Ok(None) };
+    /// What a key stands for.
+    async fn keyed(&self, id: &SignatureId, how: &Predicting, request: Hash) -> Result<Keyed, Refusal> {
+        let Some(key) = &how.idempotency_key else { return Ok(Keyed::Free) };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(codes::limit("the idempotency key", key.len(), KEY_BYTES_MAX).into());
         }
         let scoped = PredictKey { owner: how.owner.clone(), signature_id: id.clone(), key: key.clone() };
         let loom = self.runtime.loom();
-        let Some(row) = loom.predict_of_key(scoped).await.map_err(stored)? else { return Ok(None) };
+        let Some(row) = loom.predict_of_key(scoped).await.map_err(stored)? else { return Ok(Keyed::Free) };
         if row.request_hash != request {
             let filled = codes::immutable(format!("the request under the idempotency key {key}"));
             return Err(filled.data(json!({"reason": "idempotency_conflict", "predict_id": row.predict_id})).into());
         }
-        let Some(end) = row.end.clone() else {
+        if let Some(end) = row.end.clone() {
+            return Ok(Keyed::Answered(Box::new(self.recorded(row, end).await?)));
+        }
+        let holder = loom.holder(row.run_id).await.map_err(stored)?;
+        if holder.is_some_and(|lease| self.clock.now().wall < lease.expires_at) {
             let filled = codes::busy("idempotency key", key.as_str(), row.run_id.to_string());
             return Err(filled.data(json!({"reason": "in_flight", "run_id": row.run_id})).into());
-        };
-        self.recorded(row, end).await.map(Some)
+        }
+        Ok(Keyed::Left(Box::new(row)))
     }
 
     /// What was answered before.
-    async fn recorded(&self, row: PredictRow, end: PredictEnd) -> Result<Predicted, Refusal> {
+    pub(crate) async fn recorded(&self, row: PredictRow, end: PredictEnd) -> Result<Predicted, Refusal> {
         let loom = self.runtime.loom();
         let receipt = loom.receipt_of(row.predict_id).await.map_err(stored)?;
         let predicted = Predicted {
@@ -385,7 +463,6 @@ impl Predictor {
         mut filing: Filing,
         crystal: &AnyCrystal,
         rendered: &Rendered,
-        params: &Params,
     ) -> Result<Filing, Unanswered> {
         let run: RunId = self.ids.next(filing.started.wall);
         let principal = Principal {
@@ -396,10 +473,10 @@ impl Predictor {
             autopilot_id: Some(filing.signature.to_string()),
         };
         let payer = self.runtime.loom().payer(principal.clone()).await.map_err(stored)?;
-        let input = question(&filing, crystal, rendered, params, principal, payer.as_ref());
+        let input = question(&filing, crystal, rendered, principal, payer.as_ref());
         let terms = payer.as_ref().map(Authorization::terms);
         let decision = evaluate(&input, terms);
-        filing.policy = said(&filing.policy, &decision, payer.as_ref(), terms);
+        filing.began.policy = said(&filing.began.policy, &decision, payer.as_ref(), terms);
         if decision.decision != Ruling::Denied {
             return Ok(filing);
         }
@@ -506,283 +583,4 @@ impl Predictor {
         });
         told.unwrap_or_default().to_owned()
     }
-}
-
-/// How often a model may be asked.
-#[derive(Debug, Clone, Copy)]
-struct Budget {
-    repairs: u8,
-    iterations: u8,
-    sub_calls: u8,
-    medium: contract::Medium,
-}
-
-impl Budget {
-    /// What is asked for, else what the signature says, else what the program has by itself.
-    fn of(how: &Predicting, program: Program) -> Result<Self, Refusal> {
-        let (medium, iterations, sub_calls) = match program {
-            Program::Direct { .. } => (contract::Medium::Javascript, 3, 3),
-            Program::RlmLite { medium, max_iterations, max_sub_calls, .. } => (medium, max_iterations, max_sub_calls),
-        };
-        Ok(Self {
-            repairs: ranged("repair_attempts", how.repair_attempts, 0, REPAIR_ATTEMPTS_MAX, program.repair_attempts())?,
-            iterations: ranged("max_iterations", how.max_iterations, 1, ITERATIONS_MAX, iterations)?,
-            sub_calls: ranged("max_sub_calls", how.max_sub_calls, 1, SUB_CALLS_MAX, sub_calls)?,
-            medium,
-        })
-    }
-}
-
-fn ranged(key: &str, asked: Option<u8>, least: u8, most: u8, unless: u8) -> Result<u8, Refusal> {
-    match asked {
-        None => Ok(unless),
-        Some(asked) if (least..=most).contains(&asked) => Ok(asked),
-        Some(asked) => {
-            let rule = format!("{asked} is not from {least} to {most}");
-            let filled = codes::schema(key, format!("/{key}"), rule);
-            Err(filled.data(json!({"reason": "invalid_iteration_budget"})).into())
-        }
-    }
-}
-
-/// What a key is bound to.
-fn request_hash(id: &SignatureId, input: &Value, how: &Predicting, budget: Budget) -> Result<Hash, Refusal> {
-    let asked = json!({
-        "signature_id": id, "input": input, "artifact": how.artifact, "model": how.model, "params": how.params,
-        "program": {
-            "repair_attempts": budget.repairs, "max_iterations": budget.iterations, "max_sub_calls": budget.sub_calls,
-        },
-    });
-    stable_hash(&asked).map_err(|fault| codes::schema("input", "", fault.to_string()).into())
-}
-
-fn owner_of(owner: &str) -> Result<Owner, Refusal> {
-    owner.parse().map_err(|_| {
-        codes::schema("owner", "/owner", "it is local, system, user:NAME, guest:NAME or service:NAME").into()
-    })
-}
-
-/// What policy is asked: the least that the first request can cost.
-fn question(
-    filing: &Filing,
-    crystal: &AnyCrystal,
-    rendered: &Rendered,
-    params: &Params,
-    principal: Principal,
-    payer: Option<&Authorization>,
-) -> PolicyInput {
-    let name = crystal.name();
-    let provider = name.split_once('/').map_or(name, |(provider, _)| provider);
-    let prompt = (rendered.system.len() + rendered.user.len()) as u64 + 2 * MESSAGE_TOKENS_BOUND;
-    let answer = params.max_tokens.map_or(ANSWER_TOKENS_MIN, |most| u64::from(most).min(ANSWER_TOKENS_MIN));
-    let price = crystal.price();
-    let worst = price.worst(prompt, answer);
-    let subject = Subject { signature_id: Some(filing.signature.to_string()), ..Subject::model_call(provider, name) };
-    let totals = payer.map(|row| row.totals).unwrap_or_default();
-    let at = filing.started.wall;
-    let day: String = at.to_string().chars().take(10).collect();
-    PolicyInput {
-        v: cantrip::spend::POLICY_INPUT_VERSION,
-        policy_id: POLICY.to_owned(),
-        phase: Phase::Predict,
-        at,
-        subject,
-        principal,
-        authorization: payer.map(|row| Named {
-            authorization_id: row.id.to_string(),
-            revision: row.agreement.revision,
-            terms_hash: row.terms().hash(),
-        }),
-        // What a day has left is the ledger's to know, in the step that reserves.
-        usage: Usage {
-            spent: totals.spent,
-            reserved: totals.reserved,
-            day,
-            day_spent: 0,
-            day_reserved: 0,
-            run_cap: None,
-            open_attempt: None,
-        },
-        request: Request {
-            amount: worst.map_or(0, Money::micros),
-            currency: worst.filter(|_| !matches!(price, Price::Free)).map(Money::currency),
-            priced: !matches!(price, Price::Unknown),
-        },
-        approval: None,
-        guards: Guards::default(),
-        trifecta: Trifecta::default(),
-    }
-}
-
-fn said(chosen: &PolicyPart, decision: &Decision, payer: Option<&Authorization>, terms: Option<&Terms>) -> PolicyPart {
-    let ruling = match decision.decision {
-        Ruling::Allowed => "allowed",
-        Ruling::Denied => "denied",
-        Ruling::NeedsApproval => "needs_approval",
-    };
-    PolicyPart {
-        policy_id: Some(POLICY.to_owned()),
-        authorization_id: payer.map(|row| row.id.to_string()),
-        authorization_revision: payer.map(|row| row.agreement.revision),
-        authorization_mode: terms.map(|terms| terms.mode.as_str().to_owned()),
-        decision: Some(ruling.to_owned()),
-        reason_code: Some(decision.reason_code.as_str().to_owned()),
-        reason_codes_version: Some(decision.reason_codes_version.clone()),
-        evaluation_hash: Some(decision.evaluation_hash),
-        ..chosen.clone()
-    }
-}
-
-fn denial(id: &SignatureId, decision: &Decision, payer: Option<&Authorization>, now: Now) -> Refusal {
-    let authorization = payer.map_or_else(|| "no authorization".to_owned(), |row| row.id.to_string());
-    let data = json!({"reason_code": decision.reason_code, "evaluation_hash": decision.evaluation_hash});
-    match decision.reason_code.as_str().rsplit('.').next().unwrap_or_default() {
-        "authorization_revoked" => codes::revoked(authorization, now.wall.to_string()).data(data).into(),
-        "authorization_expired" => codes::expired(authorization, now.wall.to_string()).data(data).into(),
-        "budget_exhausted" => codes::budget_spent(id.to_string(), "money", authorization).data(data).into(),
-        "per_call_limit" => codes::per_call(id.to_string(), authorization).data(data).into(),
-        "unknown_price" => codes::price_unknown(id.to_string(), authorization).data(data).into(),
-        reason => codes::not_authorized(id.to_string(), reason).data(data).into(),
-    }
-}
-
-/// What is asked, in which form, in which words.
-#[derive(Clone, Copy)]
-struct Made<'a> {
-    signature: &'a Signature,
-    artifact: &'a Artifact,
-    rendered: &'a Rendered,
-}
-
-/// What both programs have in common.
-fn begun(made: Made<'_>, call: Call, params: &Params, how: &Predicting) -> cantrip::recipe::Builder {
-    let sampling = Sampling {
-        temperature: params.temperature,
-        top_p: params.top_p,
-        stop: params.stop.clone(),
-        ..Sampling::default()
-    };
-    let mut call = call.sampling(sampling);
-    if let Some(most) = params.max_tokens {
-        call = call.max_tokens(most);
-    }
-    let builder = Cantrip::builder()
-        .name(made.signature.id().to_string())
-        .call(call)
-        .gate(done())
-        .answer_schema(made.signature.output().written().clone())
-        .ward("timeout", format!("{}s", how.timeout.as_secs().max(1)))
-        .park(false);
-    match how.max_cost {
-        Some(cost) => builder.ward("max_cost", cost.to_string()),
-        None => builder,
-    }
-}
-
-/// `direct.v1`: a conversation whose only gate is `done`, with as many turns as it has repairs and one more.
-fn direct(
-    made: Made<'_>,
-    crystal: AnyCrystal,
-    mode: Mode,
-    params: &Params,
-    budget: Budget,
-    how: &Predicting,
-) -> Result<Cantrip, Refusal> {
-    let Made { signature, artifact, rendered } = made;
-    let mut demos = Vec::new();
-    if !signature.prompt().names_demos() {
-        for demo in artifact.demos() {
-            let output = canonical(&demo.output).unwrap_or_default();
-            demos.push((signature.render(artifact, &demo.input)?.user, output));
-        }
-    }
-    let call = Call::new().system_prompt(&rendered.system).tool_choice(Choice::Required);
-    let schema = signature.output().written().clone();
-    begun(made, call, params, how)
-        .crystal(Structured::new(crystal, mode, schema, demos))
-        .ward("max_turns", u64::from(budget.repairs) + 1)
-        .build()
-        .map_err(Refusal::from)
-}
-
-/// Names that mean something else to a program.
-const TAKEN: [&str; 9] =
-    ["inputs", "output_schema", "context", "done", "submit_answer", "call_agent", "call_agent_batch", "rand", "now"];
-
-/// What a program of `rlm_lite.v1` finds: all inputs, each under its own name too, and the shape of the answer.
-fn variables(signature: &Signature, input: &Value) -> Value {
-    let mut variables = serde_json::Map::new();
-    for (name, value) in input.as_object().into_iter().flatten().filter(|(name, _)| !TAKEN.contains(&name.as_str())) {
-        variables.insert(name.clone(), value.clone());
-    }
-    variables.insert("inputs".to_owned(), input.clone());
-    variables.insert("output_schema".to_owned(), signature.output().written().clone());
-    Value::Object(variables)
-}
-
-/// What is told of the variables: name, kind, size and how each begins; never all of it.
-fn described(signature: &Signature, input: &Value) -> String {
-    let mut text = String::from(
-        "You work by writing programs. These variables hold the input; look at them with code, they are not shown here \
-         whole:",
-    );
-    let given = variables(signature, input);
-    for (name, value) in given.as_object().into_iter().flatten().filter(|(name, _)| *name != "output_schema") {
-        let (kind, written) = match value {
-            Value::String(text) => ("text".to_owned(), text.clone()),
-            Value::Array(items) => (format!("list of {}", items.len()), value.to_string()),
-            Value::Object(entries) => (format!("object with {}", entries.len()), value.to_string()),
-            Value::Null | Value::Bool(_) | Value::Number(_) => ("value".to_owned(), value.to_string()),
-        };
-        let shown: String = written.chars().take(PREVIEW_CHARS).collect();
-        let cut = if shown.len() < written.len() { "..." } else { "" };
-        text.push_str(&format!("\n- {name}: {kind}, {} bytes, begins {shown:?}{cut}", written.len()));
-    }
-    text.push_str("\nCall done with an answer that fits output_schema.");
-    text
-}
-
-/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls.
-#[allow(clippy::too_many_arguments, reason = "what a cantrip is made of; used once, above")]
-fn programmed(
-    made: Made<'_>,
-    crystal: AnyCrystal,
-    sub_crystal: Option<AnyCrystal>,
-    medium: Arc<dyn Medium>,
-    input: &Value,
-    params: &Params,
-    budget: Budget,
-    how: &Predicting,
-) -> Result<Cantrip, Refusal> {
-    let Made { signature, artifact, rendered } = made;
-    let mut prompt = format!("{}\n\n{}", rendered.system, described(signature, input));
-    if !signature.prompt().names_demos() {
-        for demo in artifact.demos() {
-            let (asked, answered) = (canonical(&demo.input), canonical(&demo.output));
-            let (asked, answered) = (asked.unwrap_or_default(), answered.unwrap_or_default());
-            prompt.push_str(&format!("\n\nAn example: inputs {asked} were answered {answered}"));
-        }
-    }
-    let own = crystal.name().to_owned();
-    let delegates = Delegates {
-        by_level: sub_crystal.as_ref().map(|crystal| crystal.name().to_owned()).into_iter().collect(),
-        medium: Some(MediumKind::Conversation),
-        system_prompt: artifact.sub_instructions().map(str::to_owned),
-        max_turns: Some(u64::from(budget.repairs) + 1),
-        most: Some(u64::from(budget.sub_calls)),
-        ..Delegates::default()
-    };
-    let mut builder = begun(made, Call::new().system_prompt(prompt), params, how)
-        .crystal(crystal)
-        .delegating(call_agent(), delegates.clone())
-        .delegating(call_agent_batch(), delegates)
-        .medium(medium.kind())
-        .served_by(medium)
-        .spread_context()
-        .ward("max_turns", u64::from(budget.iterations))
-        .ward("max_depth", 1);
-    if let Some(sub) = sub_crystal.filter(|sub| sub.name() != own) {
-        builder = builder.child_crystal(sub.name().to_owned(), sub);
-    }
-    builder.build().map_err(Refusal::from)
 }

@@ -12,10 +12,12 @@ use cantrip::crystal::{
     Silence, Sink,
 };
 use cantrip::loom::{Content, Finish, Message, Spawn};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// How a model is held to a schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Its provider enforces it.
     Native,

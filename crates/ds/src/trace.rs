@@ -12,12 +12,14 @@ use cantrip::loom::{AnyLoom, Contracts, Error, Journal, Page, Step, StepId};
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_contract::{Row, TraceMove, TraceRow, TraceState, TraceStorage};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::{TRACE_INLINE_BYTES_MAX, TRACE_RETAIN_DAYS, TRACES_RETRIED_MAX};
 
 /// How much of a predict its trace tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TraceMode {
     /// There is none.
     Off,

@@ -6,4 +6,5 @@ mod catalog;
 mod predict;
 mod rlm;
 mod support;
+mod taken_over;
 mod verify;

@@ -89,6 +89,14 @@ impl Crystal for Posing {
     fn price(&self) -> Price {
         self.price
     }
+
+    fn is_tape(&self) -> bool {
+        self.script.is_tape()
+    }
+
+    fn wind(&self, answers: usize) {
+        self.script.wind(answers);
+    }
 }
 
 pub(crate) fn scripted(responses: impl IntoIterator<Item = Response>) -> Scripted {

@@ -90,8 +90,9 @@ impl Tallies {
                     decisions: Vec::new(),
                     end: None,
                 };
-                self.order.push(cast.cast_id);
-                self.casts.insert(cast.cast_id, tally);
+                if self.casts.insert(cast.cast_id, tally).is_none() {
+                    self.order.push(cast.cast_id);
+                }
             }
             Event::Attempt(attempt) => {
                 self.callers.insert(attempt.call_id.caller(), attempt.cast_id);

@@ -9,7 +9,7 @@ use cantrip_canon::json::to_value;
 use cantrip_canon::{CastId, EntityId, Instant, LoomId, RunId, Timestamp, stable_hash};
 use cantrip_crystal::{Crystal, Profiles};
 use cantrip_loom::{
-    Body, ContractRow, End, Event, ModelPart, PolicyPart, Receipting, RunKind, Tallies, Tally, cast_receipt,
+    Body, ContractRow, End, Event, Fault, ModelPart, PolicyPart, Receipting, RunKind, Tallies, Tally, cast_receipt,
 };
 use cantrip_spend::{AuthorizationRef, Decision, Ruling};
 
@@ -34,13 +34,22 @@ pub struct Opens {
     pub at: Timestamp,
 }
 
-/// A cast of a run's own entity that is about to end.
+/// How the cast of a run's own entity is over.
+#[derive(Debug, Clone, Copy)]
+pub enum Closing<'a> {
+    /// By its end, whatever that is.
+    Ended(&'a End),
+    /// Without one: the loop itself failed, and the run is given up as it stands.
+    Failed(&'a Fault),
+}
+
+/// A cast of a run's own entity that is about to be over.
 #[derive(Debug)]
 pub struct Closes<'a> {
     pub run: RunId,
     pub loom: LoomId,
     pub cast: CastId,
-    pub end: &'a End,
+    pub closing: Closing<'a>,
     pub tally: &'a Tally,
     /// Of every cast of the run, this one too.
     pub tallies: &'a Tallies,
@@ -68,6 +77,8 @@ pub trait Clerk: Send + Sync {
         let _ = (at, event, bodies);
     }
 
+    /// The cast is about to be over. Records that it gives for a run that failed are written in the place of the failure,
+    /// and end the run for good.
     fn closes(&self, closes: &Closes<'_>) -> Papers;
 }
 
@@ -96,6 +107,14 @@ struct Inner {
     /// The entity that the run is about.
     root: Option<EntityId>,
     refused: Option<PolicyPart>,
+}
+
+impl Inner {
+    /// The last cast of the entity that the run is about.
+    fn of_root(&self) -> Option<CastId> {
+        let root = self.root?;
+        self.tallies.all().filter(|(_, tally)| tally.entity == root).last().map(|(cast, _)| cast)
+    }
 }
 
 impl Office {
@@ -167,7 +186,7 @@ impl Office {
         self.inner().root = Some(entity);
     }
 
-    /// What goes with the ends among these records, which were counted.
+    /// What goes with what ends a cast or fails the run among these records, which were counted.
     pub(crate) fn closes(&self, run: RunId, events: &[(Timestamp, Event)], now: Instant) -> Papers {
         let mut papers = Papers::default();
         if !self.keeps {
@@ -175,8 +194,23 @@ impl Office {
         }
         let inner = self.inner();
         for (at, event) in events {
-            let Event::End(end) = event else { continue };
-            let Some(tally) = inner.tallies.of(end.cast_id) else { continue };
+            let (cast, closing) = match event {
+                Event::End(end) => (Some(end.cast_id), Closing::Ended(end)),
+                Event::Failed(failed) => (inner.of_root(), Closing::Failed(&failed.error)),
+                Event::Root(_)
+                | Event::Entity(_)
+                | Event::Cast(_)
+                | Event::Attempt(_)
+                | Event::Opened(_)
+                | Event::Started(_)
+                | Event::Settled(_)
+                | Event::Turn(_)
+                | Event::Fold(_)
+                | Event::Parked(_)
+                | Event::Reward(_)
+                | Event::Other { .. } => continue,
+            };
+            let Some((cast, tally)) = cast.and_then(|cast| Some((cast, inner.tallies.of(cast)?))) else { continue };
             let mind = inner.minds.get(&tally.entity);
             let latency_ms = mind.map_or(0, |mind| millis(now.since(mind.began).saturating_add(mind.worked)));
             let model = mind.map(|mind| mind.model.clone()).unwrap_or_default();
@@ -198,9 +232,9 @@ impl Office {
                 Some(_) if inner.root != Some(tally.entity) => {}
                 Some(clerk) => {
                     let tallies = &inner.tallies;
-                    let (loom, cast, at) = (self.loom, end.cast_id, *at);
+                    let (loom, at) = (self.loom, *at);
                     let refused = inner.refused.clone();
-                    let closes = Closes { run, loom, cast, end, tally, tallies, model, refused, at, latency_ms };
+                    let closes = Closes { run, loom, cast, closing, tally, tallies, model, refused, at, latency_ms };
                     let more = clerk.closes(&closes);
                     papers.records.extend(more.records);
                     papers.rows.extend(more.rows);

@@ -21,7 +21,7 @@ mod seat;
 mod tokens;
 
 pub(crate) use clerk::Office;
-pub use clerk::{Clerk, Closes, Opens, Papers};
+pub use clerk::{Clerk, Closes, Closing, Opens, Papers};
 pub(crate) use environment::{Environs, Step, differing, groups};
 pub(crate) use halting::Halting;
 pub(crate) use idle::{Idle, Resting};

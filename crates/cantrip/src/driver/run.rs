@@ -317,11 +317,9 @@ impl Run {
             self.purse.enter(*entity, log.parent, wards.as_ref());
             self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
         }
+        let held: Vec<Body> = bodies.0.values().filter_map(|bytes| Body::new(Arc::clone(bytes)).ok()).collect();
         for log in past.values() {
-            let began = log.events.first().map_or(Timestamp::EPOCH, |(at, _)| *at);
-            let cast = log.cast.clone().map(Event::from);
-            self.office.counts(cast.iter().map(|cast| (began, cast)), &[]);
-            self.office.counts(log.events.iter().map(|(at, event)| (*at, event)), &[]);
+            self.office.counts(log.events.iter().map(|(at, event)| (*at, event)), &held);
         }
         for (entity, log) in &past {
             self.tokens.charge(*entity, log.used());
@@ -380,7 +378,7 @@ impl Run {
         let mut known = if names_root { Some(self.roots.lock().await) } else { None };
         let mut roots = known.as_deref().cloned().unwrap_or_default();
         // What ends a cast asks for no money, so it is written or the run stops: it can be counted before.
-        let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_)));
+        let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_) | Event::Failed(_)));
         let told = || events.iter().map(|(at, event)| (*at, event));
         let papers = if ends {
             self.office.counts(told(), &bodies);
@@ -390,13 +388,17 @@ impl Run {
         };
         let mut beside = papers.records;
         for (at, event) in told().filter(|(_, event)| is_news(event, &mut roots)) {
-            if let Event::End(_) = event {
-                // With the end its run is over.
+            // With either its run is over, and nothing but these may say so before.
+            let closed = !beside.is_empty() && matches!(event, Event::End(_) | Event::Failed(_));
+            if closed {
                 for event in beside.drain(..) {
                     drafts.push(Draft::new(at, event)?);
                 }
             }
-            drafts.push(Draft::new(at, event.clone())?);
+            // A run that someone else's papers close as failed has ended with them: it is not given up as well.
+            if !(closed && matches!(event, Event::Failed(_))) {
+                drafts.push(Draft::new(at, event.clone())?);
+            }
         }
         if drafts.is_empty() && money.is_empty() {
             return Ok(Written::Whole { bytes: 0, last: Seq::START });

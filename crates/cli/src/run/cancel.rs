@@ -69,7 +69,7 @@ impl Cancelling {
                 }
                 RunState::Queued | RunState::Running | RunState::Waiting => {}
             }
-            super::freed(loom, run).await?;
+            crate::process::free(loom, run).await?;
             match loom.holder(run).await.map_err(stored)? {
                 None => {
                     let found = super::cast_from(store, run, self.spell.as_deref()).await?;

@@ -84,7 +84,7 @@ impl Undoing {
         let store = store?;
         let run = find::run(&store.loom, self.run.as_deref()).await?;
         let to = turn_of(&store, run, self.to.as_deref()).await?;
-        super::freed(&store.loom, run).await?;
+        crate::process::free(&store.loom, run).await?;
         let roots = self.roots(&store, run).await;
         let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
         let guarded = service.undo(run, to, roots).await;

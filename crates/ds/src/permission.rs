@@ -1,0 +1,112 @@
+//! What policy is asked before a predict opens, and what is told of its answer.
+
+use cantrip::canon::{Money, Now};
+use cantrip::crystal::{AnyCrystal, Crystal, Price};
+use cantrip::reply::{Refusal, codes};
+use cantrip::spend::{
+    Authorization, Decision, Guards, Named, Owner, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms,
+    Trifecta, Usage,
+};
+use cantrip_contract::{PolicyPart, Rendered, SignatureId};
+use serde_json::json;
+
+use crate::limits::{ANSWER_TOKENS_MIN, MESSAGE_TOKENS_BOUND};
+use crate::papers::Filing;
+
+/// What policy is asked by.
+const POLICY: &str = "ds.predict.v1";
+
+pub(crate) fn owner_of(owner: &str) -> Result<Owner, Refusal> {
+    owner.parse().map_err(|_| {
+        codes::schema("owner", "/owner", "it is local, system, user:NAME, guest:NAME or service:NAME").into()
+    })
+}
+
+/// What policy is asked: the least that the first request can cost.
+pub(crate) fn question(
+    filing: &Filing,
+    crystal: &AnyCrystal,
+    rendered: &Rendered,
+    principal: Principal,
+    payer: Option<&Authorization>,
+) -> PolicyInput {
+    let name = crystal.name();
+    let provider = name.split_once('/').map_or(name, |(provider, _)| provider);
+    let prompt = (rendered.system.len() + rendered.user.len()) as u64 + 2 * MESSAGE_TOKENS_BOUND;
+    let answer =
+        filing.asked.params.max_tokens.map_or(ANSWER_TOKENS_MIN, |most| u64::from(most).min(ANSWER_TOKENS_MIN));
+    let price = crystal.price();
+    let worst = price.worst(prompt, answer);
+    let subject = Subject { signature_id: Some(filing.signature.to_string()), ..Subject::model_call(provider, name) };
+    let totals = payer.map(|row| row.totals).unwrap_or_default();
+    let at = filing.started.wall;
+    let day: String = at.to_string().chars().take(10).collect();
+    PolicyInput {
+        v: cantrip::spend::POLICY_INPUT_VERSION,
+        policy_id: POLICY.to_owned(),
+        phase: Phase::Predict,
+        at,
+        subject,
+        principal,
+        authorization: payer.map(|row| Named {
+            authorization_id: row.id.to_string(),
+            revision: row.agreement.revision,
+            terms_hash: row.terms().hash(),
+        }),
+        // What a day has left is the ledger's to know, in the step that reserves.
+        usage: Usage {
+            spent: totals.spent,
+            reserved: totals.reserved,
+            day,
+            day_spent: 0,
+            day_reserved: 0,
+            run_cap: None,
+            open_attempt: None,
+        },
+        request: Request {
+            amount: worst.map_or(0, Money::micros),
+            currency: worst.filter(|_| !matches!(price, Price::Free)).map(Money::currency),
+            priced: !matches!(price, Price::Unknown),
+        },
+        approval: None,
+        guards: Guards::default(),
+        trifecta: Trifecta::default(),
+    }
+}
+
+pub(crate) fn said(
+    chosen: &PolicyPart,
+    decision: &Decision,
+    payer: Option<&Authorization>,
+    terms: Option<&Terms>,
+) -> PolicyPart {
+    let ruling = match decision.decision {
+        Ruling::Allowed => "allowed",
+        Ruling::Denied => "denied",
+        Ruling::NeedsApproval => "needs_approval",
+    };
+    PolicyPart {
+        policy_id: Some(POLICY.to_owned()),
+        authorization_id: payer.map(|row| row.id.to_string()),
+        authorization_revision: payer.map(|row| row.agreement.revision),
+        authorization_mode: terms.map(|terms| terms.mode.as_str().to_owned()),
+        decision: Some(ruling.to_owned()),
+        reason_code: Some(decision.reason_code.as_str().to_owned()),
+        reason_codes_version: Some(decision.reason_codes_version.clone()),
+        evaluation_hash: Some(decision.evaluation_hash),
+        ..chosen.clone()
+    }
+}
+
+pub(crate) fn denial(id: &SignatureId, decision: &Decision, payer: Option<&Authorization>, now: Now) -> Refusal {
+    let authorization = payer.map_or_else(|| "no authorization".to_owned(), |row| row.id.to_string());
+    let data = json!({"reason_code": decision.reason_code, "evaluation_hash": decision.evaluation_hash});
+    match decision.reason_code.as_str().rsplit('.').next().unwrap_or_default() {
+        "authorization_revoked" => codes::revoked(authorization, now.wall.to_string()).data(data).into(),
+        "authorization_expired" => codes::expired(authorization, now.wall.to_string()).data(data).into(),
+        "budget_exhausted" => codes::budget_spent(id.to_string(), "money", authorization).data(data).into(),
+        "per_call_limit" => codes::per_call(id.to_string(), authorization).data(data).into(),
+        "unknown_price" => codes::price_unknown(id.to_string(), authorization).data(data).into(),
+        reason => codes::not_authorized(id.to_string(), reason).data(data).into(),
+    }
+}

@@ -1,0 +1,147 @@
+//! The cantrips that predicts are casts of: `direct.v1` and `rlm_lite.v1`.
+
+use std::sync::Arc;
+
+use cantrip::canon::json::canonical;
+use cantrip::circle::{Delegates, Medium, MediumKind};
+use cantrip::crystal::{AnyCrystal, Choice, Crystal, Sampling};
+use cantrip::gates::{call_agent, call_agent_batch, done};
+use cantrip::reply::Refusal;
+use cantrip::{Call, Cantrip};
+use cantrip_contract::{Artifact, Rendered, Signature};
+use serde_json::Value;
+
+use crate::asked::Asked;
+use crate::limits::PREVIEW_CHARS;
+use crate::structured::{Mode, Structured};
+
+/// What is asked, in which form, in which words.
+#[derive(Clone, Copy)]
+pub(crate) struct Made<'a> {
+    pub signature: &'a Signature,
+    pub artifact: &'a Artifact,
+    pub rendered: &'a Rendered,
+    pub asked: &'a Asked,
+}
+
+/// What both programs have in common.
+fn begun(made: Made<'_>, call: Call) -> cantrip::recipe::Builder {
+    let Asked { params, timeout_seconds, max_cost, .. } = made.asked;
+    let sampling = Sampling {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        stop: params.stop.clone(),
+        ..Sampling::default()
+    };
+    let mut call = call.sampling(sampling);
+    if let Some(most) = params.max_tokens {
+        call = call.max_tokens(most);
+    }
+    let builder = Cantrip::builder()
+        .name(made.signature.id().to_string())
+        .call(call)
+        .gate(done())
+        .answer_schema(made.signature.output().written().clone())
+        .ward("timeout", format!("{timeout_seconds}s"))
+        .park(false);
+    match max_cost {
+        Some(cost) => builder.ward("max_cost", cost.to_string()),
+        None => builder,
+    }
+}
+
+/// `direct.v1`: a conversation whose only gate is `done`, with as many turns as it has repairs and one more.
+pub(crate) fn direct(made: Made<'_>, crystal: AnyCrystal, mode: Mode) -> Result<Cantrip, Refusal> {
+    let Made { signature, artifact, rendered, asked } = made;
+    let mut demos = Vec::new();
+    if !signature.prompt().names_demos() {
+        for demo in artifact.demos() {
+            let output = canonical(&demo.output).unwrap_or_default();
+            demos.push((signature.render(artifact, &demo.input)?.user, output));
+        }
+    }
+    let call = Call::new().system_prompt(&rendered.system).tool_choice(Choice::Required);
+    let schema = signature.output().written().clone();
+    begun(made, call)
+        .crystal(Structured::new(crystal, mode, schema, demos))
+        .ward("max_turns", u64::from(asked.repair_attempts) + 1)
+        .build()
+        .map_err(Refusal::from)
+}
+
+/// Names that mean something else to a program.
+const TAKEN: [&str; 9] =
+    ["inputs", "output_schema", "context", "done", "submit_answer", "call_agent", "call_agent_batch", "rand", "now"];
+
+/// What a program of `rlm_lite.v1` finds: all inputs, each under its own name too, and the shape of the answer.
+pub(crate) fn variables(signature: &Signature, input: &Value) -> Value {
+    let mut variables = serde_json::Map::new();
+    for (name, value) in input.as_object().into_iter().flatten().filter(|(name, _)| !TAKEN.contains(&name.as_str())) {
+        variables.insert(name.clone(), value.clone());
+    }
+    variables.insert("inputs".to_owned(), input.clone());
+    variables.insert("output_schema".to_owned(), signature.output().written().clone());
+    Value::Object(variables)
+}
+
+/// What is told of the variables: name, kind, size and how each begins; never all of it.
+fn described(variables: &Value) -> String {
+    let mut text = String::from(
+        "You work by writing programs. These variables hold the input; look at them with code, they are not shown here \
+         whole:",
+    );
+    for (name, value) in variables.as_object().into_iter().flatten().filter(|(name, _)| *name != "output_schema") {
+        let (kind, written) = match value {
+            Value::String(text) => ("text".to_owned(), text.clone()),
+            Value::Array(items) => (format!("list of {}", items.len()), value.to_string()),
+            Value::Object(entries) => (format!("object with {}", entries.len()), value.to_string()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => ("value".to_owned(), value.to_string()),
+        };
+        let shown: String = written.chars().take(PREVIEW_CHARS).collect();
+        let cut = if shown.len() < written.len() { "..." } else { "" };
+        text.push_str(&format!("\n- {name}: {kind}, {} bytes, begins {shown:?}{cut}", written.len()));
+    }
+    text.push_str("\nCall done with an answer that fits output_schema.");
+    text
+}
+
+/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls.
+pub(crate) fn programmed(
+    made: Made<'_>,
+    crystal: AnyCrystal,
+    sub_crystal: Option<AnyCrystal>,
+    medium: Arc<dyn Medium>,
+    variables: &Value,
+) -> Result<Cantrip, Refusal> {
+    let Made { signature, artifact, rendered, asked } = made;
+    let mut prompt = format!("{}\n\n{}", rendered.system, described(variables));
+    if !signature.prompt().names_demos() {
+        for demo in artifact.demos() {
+            let (asked, answered) = (canonical(&demo.input), canonical(&demo.output));
+            let (asked, answered) = (asked.unwrap_or_default(), answered.unwrap_or_default());
+            prompt.push_str(&format!("\n\nAn example: inputs {asked} were answered {answered}"));
+        }
+    }
+    let own = crystal.name().to_owned();
+    let delegates = Delegates {
+        by_level: sub_crystal.as_ref().map(|crystal| crystal.name().to_owned()).into_iter().collect(),
+        medium: Some(MediumKind::Conversation),
+        system_prompt: artifact.sub_instructions().map(str::to_owned),
+        max_turns: Some(u64::from(asked.repair_attempts) + 1),
+        most: Some(u64::from(asked.max_sub_calls)),
+        ..Delegates::default()
+    };
+    let mut builder = begun(made, Call::new().system_prompt(prompt))
+        .crystal(crystal)
+        .delegating(call_agent(), delegates.clone())
+        .delegating(call_agent_batch(), delegates)
+        .medium(medium.kind())
+        .served_by(medium)
+        .spread_context()
+        .ward("max_turns", u64::from(asked.max_iterations))
+        .ward("max_depth", 1);
+    if let Some(sub) = sub_crystal.filter(|sub| sub.name() != own) {
+        builder = builder.child_crystal(sub.name().to_owned(), sub);
+    }
+    builder.build().map_err(Refusal::from)
+}

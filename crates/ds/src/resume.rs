@@ -1,0 +1,112 @@
+//! Going on with a predict whose process is gone, or that waited for someone.
+//!
+//! Its row names signature, artifact and input, its first record how it was asked for: so whoever finds it makes the very
+//! same cantrip, goes on with its run, and closes it with the one receipt that it has.
+
+use std::sync::{Arc, Mutex};
+
+use cantrip::Cancel;
+use cantrip::canon::json::read;
+use cantrip::canon::{PredictId, RunId};
+use cantrip::loom::{Contracts, Event, Journal, Loom, Page, ReceiptsWanted, RunKind, Seq};
+use cantrip::reply::{Refusal, codes};
+use cantrip_contract::PredictRow;
+use futures_util::TryStreamExt;
+use serde_json::{Map, Value};
+
+use crate::asked::{Asked, Began};
+use crate::papers::{Filing, OPENED};
+use crate::predict::{Begin, PredictReply, Predicted, Predictor, Ready, Unanswered, stored};
+
+impl Predictor {
+    /// Goes on with the run of a predict that its process left, and closes it with its receipt. What is on record is not
+    /// asked for again. Of one that is over, what it came to is read.
+    pub async fn resume(&self, run: RunId, cancel: &Cancel) -> PredictReply {
+        let (this, cancel) = (self.clone(), cancel.clone());
+        self.replied("resume", async move {
+            let row = this.predict_of(run).await?;
+            let id = row.signature_id.clone();
+            match row.end.clone() {
+                Some(end) => Ok((id, this.recorded(row, end).await?)),
+                None => Ok((id, this.taken_over(row, &cancel).await?)),
+            }
+        })
+        .await
+    }
+
+    /// The predict that a run is of.
+    async fn predict_of(&self, run: RunId) -> Result<PredictRow, Refusal> {
+        let loom = self.runtime().loom();
+        let view = loom.run(run).await.map_err(stored)?;
+        let other = |state: &str| codes::wrong_state("run", run.to_string(), state, "resume", "a predict");
+        if view.kind != RunKind::Predict {
+            return Err(other("no predict").into());
+        }
+        let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
+        let receipts = loom.receipts(wanted, Page { after: None, most: 1 }).await.map_err(stored)?;
+        let receipted = receipts.items.first().and_then(|row| row.receipt().ok()?.predict_id);
+        let predict = match receipted {
+            Some(predict) => predict,
+            None => {
+                let (predict, _) = self.opened(run).await?.ok_or_else(|| Refusal::from(other("not opened")))?;
+                predict
+            }
+        };
+        loom.predict(predict).await.map_err(stored)
+    }
+
+    /// What the first record of a predict says.
+    async fn opened(&self, run: RunId) -> Result<Option<(PredictId, Map<String, Value>)>, Refusal> {
+        let mut records = self.runtime().loom().read(run, Seq::START);
+        while let Some(record) = records.try_next().await.map_err(stored)? {
+            let Event::Other { kind, payload } = record.event().map_err(stored)? else { continue };
+            if kind == OPENED {
+                let predict = payload.get("predict_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+                return Ok(predict.map(|predict| (predict, payload)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on with a predict that is open and that nobody works on.
+    pub(crate) async fn taken_over(&self, row: PredictRow, cancel: &Cancel) -> Result<Predicted, Unanswered> {
+        let untold = || {
+            let run = row.run_id.to_string();
+            Refusal::from(codes::wrong_state("run", run, "opened by another version", "resume", "one of this version"))
+        };
+        let (_, told) = self.opened(row.run_id).await?.ok_or_else(untold)?;
+        let part = |key: &str| told.get(key).cloned().ok_or_else(untold);
+        let asked: Asked = serde_json::from_value(part("asked")?).map_err(|_| untold())?;
+        let began: Began = serde_json::from_value(part("began")?).map_err(|_| untold())?;
+        let signature = self.catalog().signature(&row.signature_id).await?;
+        let artifact = self.catalog().artifact(&row.compiled_id).await?;
+        artifact.fits(&signature).map_err(|fault| fault.refusal(row.compiled_id.as_str(), signature.id()))?;
+        let body = self.runtime().loom().body(row.params_hash).await.map_err(stored)?;
+        let altered = || Refusal::from(codes::record_altered("predict", row.predict_id.to_string(), "params_hash"));
+        let text = std::str::from_utf8(body.bytes()).map_err(|_| altered())?;
+        let input = read(text).map_err(|_| altered())?;
+        let crystal = self.crystals().crystal(Some(&asked.crystal))?;
+        let rendered = signature.render(&artifact, &input)?;
+        let filing = Filing {
+            predict: row.predict_id,
+            signature: row.signature_id,
+            strategy: artifact.strategy(),
+            artifact: row.compiled_id,
+            hashes: artifact.hashes(),
+            input: body,
+            request_hash: row.request_hash,
+            key: row.idempotency_key,
+            purpose: row.purpose,
+            owner: row.owner,
+            asked,
+            began,
+            started: self.clock().now(),
+            clock: Arc::clone(self.clock()),
+            traces: self.traces().clone(),
+            prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
+            noted: Mutex::default(),
+        };
+        let ready = Ready { signature, artifact, input, crystal, rendered, filing };
+        self.carried_out(ready, Begin::TakesOver(row.run_id), cancel).await
+    }
+}
