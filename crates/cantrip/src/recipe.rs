@@ -583,7 +583,12 @@ impl Builder {
         self.in_circle(|circle| circle.answer_schema(schema))
     }
 
-    /// In a JavaScript circle each entry of an object that is the context is a variable of its own too.
+    /// What a program comes to says how many turns are left. Children are not told.
+    pub fn count_turns(self) -> Self {
+        self.in_circle(CircleBuilder::count_turns)
+    }
+
+    /// In a circle of code each entry of an object that is the context is a variable of its own too.
     pub fn spread_context(self) -> Self {
         self.in_circle(CircleBuilder::spread_context)
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::gate::builtin;
 use crate::gate::{AnyGate, Schema, SchemaFault, canonical_name};
@@ -141,6 +141,8 @@ pub(crate) struct Inner {
     pub(crate) answer: Option<Arc<Schema>>,
     /// Where it is a variable, each entry of the context is one too.
     pub(crate) spreads: bool,
+    /// What a program comes to says how many turns are left.
+    pub(crate) counts: bool,
 }
 
 impl fmt::Debug for Circle {
@@ -162,6 +164,7 @@ pub struct Builder {
     crystal: Option<String>,
     answer_schema: Option<Value>,
     spreads: bool,
+    counts: bool,
     verified: bool,
 }
 
@@ -296,9 +299,22 @@ impl Circle {
         })
     }
 
-    /// Whether each entry of the context is a variable of its own.
-    pub(crate) fn spreads_context(&self) -> bool {
-        self.inner.spreads
+    /// Whether what a program comes to says how many turns are left.
+    pub fn counts_turns(&self) -> bool {
+        self.inner.counts
+    }
+
+    /// The context as the variables that a program finds; `is_name` says what can be one.
+    pub(crate) fn variables(&self, context: Value, is_name: impl Fn(&str) -> bool) -> Map<String, Value> {
+        let mut variables = Map::new();
+        if let (true, Value::Object(entries)) = (self.inner.spreads, &context) {
+            let gates = self.gates().map(|gate| gate.name()).chain(self.removed().map(|(name, _)| name));
+            let bound: BTreeSet<&str> = gates.chain(["submit_answer"]).collect();
+            let free = entries.iter().filter(|(name, _)| is_name(name) && !bound.contains(name.as_str()));
+            variables.extend(free.map(|(name, value)| (name.clone(), value.clone())));
+        }
+        variables.insert("context".to_owned(), context);
+        variables
     }
 
     pub(crate) fn held(&self, name: &str) -> Option<&Arc<Held>> {
@@ -397,7 +413,13 @@ impl Builder {
         self
     }
 
-    /// In a JavaScript circle each entry of an object that is the context is a variable of its own too, unless its name is
+    /// What a program comes to says how many turns are left. Children are not told.
+    pub fn count_turns(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
+    /// In a circle of code each entry of an object that is the context is a variable of its own too, unless its name is
     /// a gate's or no name.
     pub fn spread_context(mut self) -> Self {
         self.spreads = true;
@@ -412,8 +434,18 @@ impl Builder {
 
     /// The circle, or everything that is wrong with it, in the order in which it is told.
     pub fn build(self) -> Result<Circle, Vec<CircleFault>> {
-        let Self { gates, mut wards, ward_faults, mediums, medium_labels, crystal, answer_schema, verified, spreads } =
-            self;
+        let Self {
+            gates,
+            mut wards,
+            ward_faults,
+            mediums,
+            medium_labels,
+            crystal,
+            answer_schema,
+            verified,
+            spreads,
+            counts,
+        } = self;
         let mut faults: Vec<CircleFault> = ward_faults.into_iter().map(CircleFault::Ward).collect();
         wards.require_done_tool |= verified || answer_schema.is_some();
         let mut seen = BTreeSet::new();
@@ -464,7 +496,8 @@ impl Builder {
         let gates = ward_off(held, &mut removed, &mut wards, &medium_labels);
         let restrict = Arc::new(wards.restrict.clone());
         let level = 0;
-        let inner = Inner { gates, removed, wards, restrict, medium, medium_labels, crystal, level, answer, spreads };
+        let inner =
+            Inner { gates, removed, wards, restrict, medium, medium_labels, crystal, level, answer, spreads, counts };
         Ok(Circle { inner: Arc::new(inner) })
     }
 }

@@ -206,5 +206,6 @@ fn carve(parent: &Circle, gates: Vec<Arc<Held>>, asked: &Wards, medium: MediumKi
         inner.level += 1;
         inner.answer = None;
         inner.spreads = false;
+        inner.counts = false;
     })
 }

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::{Money, RunId};
+use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, ModelName};
 use cantrip::loom::Contracts;
 use cantrip::{Cancel, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
-use cantrip_ds::{PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
+use cantrip_ds::{Crystals, PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
 use cantrip_reply::{Call, Envelope, Guard, Refusal, codes};
 use cantrip_service::Service;
 use futures_util::StreamExt;
@@ -21,12 +22,14 @@ use crate::artifact;
 use crate::choice;
 use crate::given;
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
+use crate::loom::find;
 use crate::present::{DIM, Present, answer, answer_of_entity, say};
 use crate::process;
 use crate::signatures;
 use crate::spells;
 use crate::store::{self, Store};
 use crate::watch::{Shows, Viewer};
+use crate::worker;
 
 /// Ask a signature's model about an input.
 ///
@@ -79,6 +82,14 @@ pub(crate) struct Predict {
     /// How many sub-calls `rlm_lite.v1` may make, from 1 to 8.
     #[arg(long, value_name = "NUMBER")]
     sub_calls: Option<u8>,
+
+    /// The entity whose conversation this belongs to, by its id.
+    #[arg(long, value_name = "ENTITY")]
+    thread: Option<String>,
+
+    /// A program of `rlm_lite.v1` finds as `history` what that thread did last.
+    #[arg(long, requires = "thread")]
+    history: bool,
 
     /// It costs no more than this, as in '0.05 USD'.
     #[arg(long, value_name = "MONEY")]
@@ -169,8 +180,14 @@ impl Predict {
             Some(asked) => Some(artifact::named(&store.loom, asked).await?),
             None => None,
         };
+        let thread = match &self.thread {
+            Some(asked) => Some(find::entity(&store.loom, Some(asked)).await?),
+            None => None,
+        };
         let how = Predicting {
             artifact,
+            thread,
+            history: self.history,
             canary_key: self.canary_key.clone(),
             model: self.crystal.clone(),
             params: Params::default(),
@@ -406,18 +423,27 @@ fn only_text(schema: &Value) -> Option<&str> {
     }
 }
 
-/// Opens crystals, each once: a script goes on where it was. `unless` is the one that is used where nobody names any, or
-/// why there is none.
-fn crystals(
-    unless: Option<Result<ModelName, Refusal>>,
-) -> impl Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync + 'static {
-    let opened: Arc<Mutex<HashMap<String, AnyCrystal>>> = Arc::default();
-    let unless = Mutex::new(unless);
-    move |named| {
+/// The crystals of this program, each opened once: a script goes on where it was.
+struct Opened {
+    crystals: Mutex<HashMap<String, AnyCrystal>>,
+    /// The one that is used where nobody names any, or why there is none.
+    unless: Mutex<Option<Result<ModelName, Refusal>>>,
+}
+
+fn crystals(unless: Option<Result<ModelName, Refusal>>) -> Opened {
+    Opened { crystals: Mutex::default(), unless: Mutex::new(unless) }
+}
+
+impl Crystals for Opened {
+    fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
+        Ok(Arc::new(worker::python()?))
+    }
+
+    fn crystal(&self, named: Option<&str>) -> Result<AnyCrystal, Refusal> {
         let name = match named {
             Some(named) => spells::crystal_named(named)?,
             None => {
-                let mut unless = unless.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut unless = self.unless.lock().unwrap_or_else(PoisonError::into_inner);
                 match unless.take() {
                     Some(Ok(name)) => {
                         *unless = Some(Ok(name.clone()));
@@ -428,7 +454,7 @@ fn crystals(
                 }
             }
         };
-        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.crystals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(crystal) = opened.get(&name.to_string()) {
             return Ok(crystal.clone());
         }

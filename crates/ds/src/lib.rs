@@ -5,6 +5,7 @@
 
 mod asked;
 mod catalog;
+mod history;
 pub mod limits;
 mod papers;
 mod permission;

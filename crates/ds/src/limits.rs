@@ -21,6 +21,10 @@ cantrip::canon::limits! {
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
     /// What a program is shown of each variable before it looks itself.
     PREVIEW_CHARS: usize = 500, "characters";
+    /// Calls of the calling thread that a program is told of.
+    HISTORY_CALLS_MAX: usize = 20, "calls";
+    /// The same as canonical JSON.
+    HISTORY_CHARS_MAX: usize = 3_500, "characters";
     /// Predicts of a batch that are under way at once, unless someone says otherwise.
     BATCH_TOGETHER: usize = 8, "predicts";
     /// Receipts that are verified at once.

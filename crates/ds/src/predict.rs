@@ -27,6 +27,7 @@ use cantrip_contract::{
 use serde_json::{Value, json};
 
 use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
+use crate::history::history;
 use crate::limits::{INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
 use crate::papers::{Files, Filing};
 use crate::permission::{denial, owner_of, question, said};
@@ -48,10 +49,14 @@ pub trait Crystals: Send + Sync {
                 let medium = started.map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
                 Ok(Arc::new(medium))
             }
-            contract::Medium::Python => {
-                Err(codes::sandbox_unavailable("python", "rlm_lite.v1 runs in javascript alone in this version").into())
-            }
+            contract::Medium::Python => self.python(),
         }
+    }
+
+    /// What runs those that are written in Python. Its interpreters live in processes of a program that only the house
+    /// knows, so there are none unless it says so.
+    fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
+        Err(codes::sandbox_unavailable("python", "this house has no interpreter for it").into())
     }
 }
 
@@ -68,6 +73,10 @@ pub struct Predicting {
     pub owner: String,
     /// This artifact and no other; else what the pointer says, else the signature as it was written.
     pub artifact: Option<CompiledId>,
+    /// The entity whose conversation the caller is in.
+    pub thread: Option<EntityId>,
+    /// A program of `rlm_lite.v1` finds what that thread did last.
+    pub history: bool,
     /// What the caller is counted by where a canary is on trial.
     pub canary_key: Option<String>,
     pub model: Option<String>,
@@ -93,6 +102,8 @@ impl Default for Predicting {
         Self {
             owner: "local".to_owned(),
             artifact: None,
+            thread: None,
+            history: false,
             canary_key: None,
             model: None,
             params: Params::default(),
@@ -296,6 +307,10 @@ impl Predictor {
         let rendered = signature.render(&artifact, input)?;
         // Step 5: whether it may be.
         let (catalog_version, predict) = (self.catalog.version().await?, self.ids.next(started.wall));
+        let history = match (artifact.strategy(), how.history) {
+            (Strategy::RlmLite, true) => Some(history(self.runtime.loom(), how.thread).await.map_err(stored)?),
+            (Strategy::RlmLite, false) | (Strategy::Direct, _) => None,
+        };
         let asked = Asked {
             crystal: crystal.name().to_owned(),
             params,
@@ -306,6 +321,7 @@ impl Predictor {
             timeout_seconds: how.timeout.as_secs().max(1),
             trace: how.trace,
             structured_mode: Mode::of(&crystal.profile()),
+            history,
         };
         let filing = Filing {
             predict,
@@ -326,7 +342,7 @@ impl Predictor {
             prompt: json!({"system": rendered.system, "user": rendered.user}),
             noted: Mutex::default(),
         };
-        let filing = self.permitted(filing, &crystal, &rendered).await?;
+        let filing = self.permitted(filing, &crystal, &rendered, how.thread).await?;
         let ready = Ready { signature, artifact, input: input.clone(), crystal, rendered, filing };
         self.carried_out(ready, Begin::Opens, &how.cancel).await
     }
@@ -347,7 +363,7 @@ impl Predictor {
                 let sub_model = asked.params.sub_model.as_deref();
                 let sub_crystal = sub_model.map(|name| self.crystals.crystal(Some(name))).transpose()?;
                 let medium = self.crystals.medium(medium_of(signature.program()))?;
-                let variables = variables(&signature, &input);
+                let variables = variables(&signature, &input, asked.history.as_ref());
                 (programmed(made, crystal, sub_crystal, medium, &variables)?, Some(variables))
             }
         };
@@ -427,8 +443,8 @@ impl Predictor {
         let (id, policy) = match (&how.artifact, pointer) {
             (Some(id), _) => (id.clone(), PolicyPart { canary_percent: Some(0), ..PolicyPart::default() }),
             (None, Some(pointer)) => {
-                let user = Some(how.owner.as_str());
-                let variant = pointer.variant(canary_key([how.canary_key.as_deref(), user]));
+                let (thread, user) = (how.thread.map(|thread| thread.to_string()), Some(how.owner.as_str()));
+                let variant = pointer.variant(canary_key([how.canary_key.as_deref(), thread.as_deref(), user]));
                 let side = match variant.variant {
                     Side::Primary => "primary",
                     Side::Canary => "canary",
@@ -463,13 +479,14 @@ impl Predictor {
         mut filing: Filing,
         crystal: &AnyCrystal,
         rendered: &Rendered,
+        thread: Option<EntityId>,
     ) -> Result<Filing, Unanswered> {
         let run: RunId = self.ids.next(filing.started.wall);
         let principal = Principal {
             owner: owner_of(&filing.owner)?,
             run_id: Some(run.to_string()),
             root_run_id: Some(run.to_string()),
-            thread_id: None,
+            thread_id: thread.map(|thread| thread.to_string()),
             autopilot_id: Some(filing.signature.to_string()),
         };
         let payer = self.runtime.loom().payer(principal.clone()).await.map_err(stored)?;

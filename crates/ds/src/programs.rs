@@ -73,11 +73,17 @@ pub(crate) fn direct(made: Made<'_>, crystal: AnyCrystal, mode: Mode) -> Result<
 const TAKEN: [&str; 9] =
     ["inputs", "output_schema", "context", "done", "submit_answer", "call_agent", "call_agent_batch", "rand", "now"];
 
+/// The variable with what the calling thread did last.
+const HISTORY: &str = "history";
+
 /// What a program of `rlm_lite.v1` finds: all inputs, each under its own name too, and the shape of the answer.
-pub(crate) fn variables(signature: &Signature, input: &Value) -> Value {
+pub(crate) fn variables(signature: &Signature, input: &Value, history: Option<&Value>) -> Value {
     let mut variables = serde_json::Map::new();
     for (name, value) in input.as_object().into_iter().flatten().filter(|(name, _)| !TAKEN.contains(&name.as_str())) {
         variables.insert(name.clone(), value.clone());
+    }
+    if let Some(history) = history {
+        variables.insert(HISTORY.to_owned(), history.clone());
     }
     variables.insert("inputs".to_owned(), input.clone());
     variables.insert("output_schema".to_owned(), signature.output().written().clone());
@@ -138,6 +144,7 @@ pub(crate) fn programmed(
         .medium(medium.kind())
         .served_by(medium)
         .spread_context()
+        .count_turns()
         .ward("max_turns", u64::from(asked.max_iterations))
         .ward("max_depth", 1);
     if let Some(sub) = sub_crystal.filter(|sub| sub.name() != own) {

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
+/// Python interpreters of this process count what they take.
+#[global_allocator]
+static ALLOCATOR: cantrip::circle::python::Counting = cantrip::circle::python::Counting;
+
 mod catalog;
 mod predict;
 mod rlm;

@@ -1,9 +1,19 @@
 //! `rlm_lite.v1`: programs over the input as variables, bounded in utterances and sub-calls.
 
-use cantrip::crystal::Response;
-use cantrip::loom::{AnyLoom, Contracts, Loom, Message, Page, ReceiptsWanted};
-use cantrip_contract::{Receipt, SignatureId, Status, Strategy};
-use cantrip_ds::{Predicting, Traces, verify};
+use std::sync::Arc;
+
+use cantrip::canon::{IdSource, Timestamp};
+use cantrip::circle::Medium;
+use cantrip::circle::python::{Options, Python};
+use cantrip::crystal::{AnyCrystal, Response};
+use cantrip::loom::{AnyLoom, Contracts, Loom, Memory, Message, Page, ReceiptsWanted};
+use cantrip::reply::Refusal;
+use cantrip::{MachineClock, MachineEntropy, Runtime};
+use cantrip_contract::{
+    By, Change, NoFiles, OriginRow, PointerChange, Provenance, Receipt, Row, Signature, SignatureId, SignatureOrigin,
+    Status, Strategy,
+};
+use cantrip_ds::{Crystals, Predicting, Predictor, Traces, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::{Value, json};
@@ -93,5 +103,159 @@ async fn without_an_answer_in_the_last_iteration_there_is_none() {
             assert_eq!(reply.guarded.reply.data()["reason"], "invalid_iteration_budget");
         }
         assert_eq!(script.asked(), 3);
+    }
+}
+
+fn texts(sent: &cantrip::crystal::Input) -> Vec<String> {
+    let text = |message: &Message| match message {
+        Message::System { content } | Message::User { content } | Message::Tool { content, .. } => content.text(),
+        Message::Assistant { .. } => String::new(),
+    };
+    sent.messages.iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn what_a_program_comes_to_says_how_many_are_left_and_a_malformed_answer_costs_one() {
+    for (loom, _folder) in stores() {
+        let programs = ["1 + 1".to_owned(), "done({answer: 'Bremen'})".to_owned(), format!("done({GOOD})")];
+        let script = scripted(programs.map(Response::code));
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let seen: Vec<String> = script.inputs().iter().map(|sent| texts(sent).pop().unwrap()).collect();
+        assert!(!seen[0].contains("iterations left"), "{seen:?}");
+        assert!(seen[1].ends_with("=> 2\n[iterations left: 2]"), "{seen:?}");
+        assert!(seen[2].ends_with("[iterations left: 1]"), "{seen:?}");
+        // It is what the loom has, too.
+        let thread = loom.thread(told(&loom).await.last_turn_id.unwrap()).await.unwrap();
+        let left: Vec<Option<u64>> =
+            thread.turns.iter().map(|turn| turn.outputs.first().and_then(|output| output.left)).collect();
+        assert_eq!(left[..2], [Some(2), Some(1)]);
+    }
+}
+
+/// In Python, and with a person's own limits.
+const COUNT: &str = r#"
+namespace = "@me/long"
+name = "Count"
+version = 1
+program_template = "rlm_lite.v1"
+instructions = "Count the words."
+program = { medium = "python", max_iterations = 2 }
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "How many?"
+[input_schema]
+type = "object"
+required = ["text"]
+properties.text = { type = "string" }
+properties.class = { type = "string" }
+properties.now = { type = "string" }
+[output_schema]
+type = "object"
+required = ["words"]
+additionalProperties = false
+properties.words = { type = "integer" }
+"#;
+
+struct InPython(AnyCrystal);
+
+impl Crystals for InPython {
+    fn crystal(&self, _: Option<&str>) -> Result<AnyCrystal, Refusal> {
+        Ok(self.0.clone())
+    }
+
+    fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
+        Ok(Arc::new(Python::start(Options::in_process())?))
+    }
+}
+
+#[tokio::test]
+async fn programs_in_python_find_the_same() {
+    let count = Signature::read(COUNT, &NoFiles).unwrap();
+    for (loom, _folder) in stores() {
+        let script = scripted([
+            Response::code("said = call_agent('which?')\nlen(inputs['class']) + len(inputs['now'])"),
+            done(json!("all of them")),
+            Response::code(
+                "assert said == 'all of them' and output_schema['type'] == 'object'\n\
+                 assert text == inputs['text'] and now() > 0\n\
+                 done({'words': len(text.split())})",
+            ),
+        ]);
+        let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
+        let runtime = Runtime::with(loom.clone(), clock.clone(), Arc::clone(&ids));
+        let crystals = InPython(AnyCrystal::new(says(&script)));
+        let predictor = Predictor::new(runtime, crystals, Traces::inline(), clock, ids);
+        predictor.catalog().add(&count, SignatureOrigin::Api, "ann").await.unwrap();
+        let input = json!({"text": "word ".repeat(20_000), "class": "abc", "now": "then"});
+        let reply = predictor.predict(count.id(), &input, Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        assert_eq!(reply.predicted.output, Some(json!({"words": 20_000})));
+        let last = texts(&script.inputs()[2]).pop().unwrap();
+        assert!(last.ends_with("=> 7\n[iterations left: 1]"), "{last}");
+        assert_eq!((told(&loom).await.budget.sub_calls, told(&loom).await.status), (1, Status::Succeeded));
+    }
+    // A house without an interpreter says so, and nothing is begun.
+    let (loom, script) = (AnyLoom::new(Memory::new()), scripted([]));
+    let predictor = predictor(&loom, says(&script), Traces::inline());
+    predictor.catalog().add(&count, SignatureOrigin::Api, "ann").await.unwrap();
+    let reply = predictor.predict(count.id(), &json!({"text": "a b"}), Predicting::default()).await;
+    assert_code(&reply.guarded.reply, codes::SANDBOX_UNAVAILABLE);
+    assert!(loom.runs(Page::FIRST).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn the_newest_calls_of_the_calling_thread_are_its_history_and_the_rest_are_counted() {
+    for (loom, _folder) in stores() {
+        let calls = (0..23).map(|n| Response::call("c", "echo", json!({ "text": format!("call {n}") })));
+        let talk = scripted(calls.chain([Response::call("c", "done", json!({"answer": "over"}))]));
+        let cantrip = cantrip::Cantrip::builder()
+            .crystal(talk)
+            .gate(cantrip::gates::done())
+            .gate(cantrip::gates::echo())
+            .ward("max_turns", 30)
+            .build()
+            .unwrap();
+        let cast = Runtime::new(loom.clone()).cast(&cantrip, cantrip::Casting::on("talk")).await;
+        assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+        let program = format!(
+            "var calls = history.calls;\n\
+             var told = [calls.length, history.dropped, calls[0].result, calls[19].gate, calls[0].succeeded].join();\n\
+             done(Object.assign({GOOD}, {{answer: told}}))"
+        );
+        let without = format!("done(Object.assign({GOOD}, {{answer: typeof history}}))");
+        let script = scripted([program, without].map(Response::code));
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let how = Predicting { thread: cast.entity, history: true, ..Predicting::default() };
+        let reply = predictor.predict(&answer(), &input(), how).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        assert_eq!(reply.predicted.output.unwrap()["answer"], "20,4,call 4,done,true");
+        assert!(texts(&script.inputs()[0])[0].contains("- history: object with 2"));
+        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        assert_eq!(reply.predicted.output.unwrap()["answer"], "undefined");
+        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+    }
+}
+
+#[tokio::test]
+async fn a_pointer_to_an_artifact_of_programs_runs_programs() {
+    for (loom, _folder) in stores() {
+        let script = scripted([Response::code(format!("done({GOOD})"))]);
+        let predictor = predictor(&loom, says(&script), Traces::inline());
+        let signature = predictor.catalog().signature(&answer()).await.unwrap();
+        let at: Timestamp = "2026-02-19T01:00:00.000Z".parse().unwrap();
+        let origin = |id| OriginRow::new(id, Provenance::Manual, "ann", at);
+        let given = json!({"instructions": "Look closely.", "sub_instructions": "Read."});
+        let other = predictor.catalog().add_artifact(&given, &signature, origin).await.unwrap();
+        assert_eq!(other.strategy(), Strategy::RlmLite);
+        let change = Change::Set { artifact: other.id(), seed: None, metadata: None };
+        let by = By { audit_id: IdSource::seeded(3).next(at), actor: "ann".to_owned(), reason: None, at };
+        let asked = PointerChange { signature_id: answer(), expected_version: 0, change, by };
+        predictor.catalog().file(vec![Row::Pointer(Box::new(asked))]).await.unwrap();
+        let reply = predictor.predict(&answer(), &input(), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let receipt = told(&loom).await;
+        assert_eq!((receipt.strategy_id, receipt.compiled_id), (Some(Strategy::RlmLite), Some(other.id())));
+        assert!(texts(&script.inputs()[0])[0].starts_with("Look closely."));
     }
 }

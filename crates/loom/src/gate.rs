@@ -222,6 +222,9 @@ pub struct Output {
     /// What the observation begins with if the sandbox had to be given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment_lost: Option<String>,
+    /// How many more turns there are, where the entity is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
 }
 
 impl Output {
@@ -243,6 +246,7 @@ impl Output {
             limit: later.limit.clone().or(self.limit),
             rolled_back: self.rolled_back || later.rolled_back,
             environment_lost: self.environment_lost.or_else(|| later.environment_lost.clone()),
+            left: later.left.or(self.left),
         }
     }
 }

@@ -82,6 +82,9 @@ pub fn output_text(output: &Output, sequence: u64, medium: &str) -> String {
     if output.rolled_back {
         lines.push("[variables are as before this program; calls already made stand]".to_owned());
     }
+    if let Some(left) = output.left {
+        lines.push(format!("[iterations left: {left}]"));
+    }
     lines.join("\n")
 }
 

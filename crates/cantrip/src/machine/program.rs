@@ -124,6 +124,10 @@ impl Machine {
     /// The program ended.
     pub(super) fn ran(&mut self, mut output: Output) -> Result<(), Error> {
         self.called = None;
+        if self.facts.circle.counts_turns() {
+            let most = self.facts.circle.wards().max_turns;
+            output.left = most.map(|most| most.saturating_sub(self.utterances));
+        }
         let group = self.group()?;
         let lost = group.outputs.pop_if(|output| output.environment_lost.is_some() && output.tool_call_id.is_none());
         if let Some(program) = group.program.take() {

@@ -58,6 +58,7 @@ pub fn output(id: Option<&str>, console: &[&str], value: Option<&str>) -> Output
         limit: None,
         rolled_back: false,
         environment_lost: None,
+        left: None,
     }
 }
 

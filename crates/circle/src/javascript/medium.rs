@@ -94,26 +94,16 @@ impl Medium for Javascript {
         let Isolation { seed, context } = isolation;
         let spec = Spec { seed, limits: limits(&circle.wards().medium), gates: gates(circle) };
         let sandbox = self.host.sandbox(Arc::new(spec));
-        Ok(Some(Box::new(AtRest { sandbox, context: context.map(|context| variables(circle, context)) })))
+        Ok(Some(Box::new(AtRest { sandbox, context: context.map(|context| circle.variables(context, spoken)) })))
     }
 }
 
-/// The context as the variables that a program finds.
-fn variables(circle: &Circle, context: Value) -> Map<String, Value> {
-    let mut variables = Map::new();
-    if let (true, Value::Object(entries)) = (circle.spreads_context(), &context) {
-        let bound: Vec<String> = gates(circle).into_iter().map(|gate| gate.name).collect();
-        let is_name = |name: &str| {
-            let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
-            name.bytes().next().is_some_and(letter)
-                && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
-                && !RESERVED.contains(&name)
-        };
-        let free = entries.iter().filter(|(name, _)| is_name(name) && !bound.contains(name));
-        variables.extend(free.map(|(name, value)| (name.clone(), value.clone())));
-    }
-    variables.insert("context".to_owned(), context);
-    variables
+/// Whether a variable can be called so.
+fn spoken(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
+    name.bytes().next().is_some_and(letter)
+        && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+        && !RESERVED.contains(&name)
 }
 
 /// Words that no variable can be called by.
@@ -350,5 +340,6 @@ fn output(left: Left, program: &str) -> Output {
         limit: limit.map(str::to_owned),
         rolled_back: left.rolled_back,
         environment_lost: None,
+        left: None,
     }
 }

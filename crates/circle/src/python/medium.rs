@@ -106,7 +106,8 @@ impl Medium for Python {
 
     fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         let Isolation { seed, context } = isolation;
-        Ok(Some(Box::new(AtRest { bound: self.kind(circle, seed), seat: None, context })))
+        let variables = context.map(|context| circle.variables(context, spoken));
+        Ok(Some(Box::new(AtRest { bound: self.kind(circle, seed), seat: None, variables })))
     }
 
     fn reads(&self, snapshot: &[u8]) -> bool {
@@ -123,7 +124,7 @@ impl Medium for Python {
             let bound = self.kind(circle, isolation.seed);
             let seat = bound.open(Some(snapshot.to_vec())).await.ok()?;
             // What it was given when it began is among its variables.
-            Some(Box::new(AtRest { bound, seat: Some(seat), context: None }) as Box<dyn Sandbox>)
+            Some(Box::new(AtRest { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>)
         })
     }
 }
@@ -226,11 +227,26 @@ impl Bound {
     }
 }
 
+/// Whether a variable can be called so, and nothing that every program has is.
+fn spoken(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    name.bytes().next().is_some_and(letter)
+        && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+        && !RESERVED.contains(&name)
+}
+
+/// Words that no variable can be called by, and names that a program counts on.
+const RESERVED: [&str; 37] = [
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
+    "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+    "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "rand", "now",
+];
+
 /// A sandbox between two programs. It is built by its first one, which also finds the context.
 struct AtRest {
     bound: Arc<Bound>,
     seat: Option<Seat>,
-    context: Option<Value>,
+    variables: Option<Map<String, Value>>,
 }
 
 impl fmt::Debug for AtRest {
@@ -249,18 +265,18 @@ struct InGate {
 impl Sandbox for AtRest {
     fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
         Box::pin(async move {
-            let Self { bound, seat, context } = *self;
+            let Self { bound, seat, variables } = *self;
             let Program { name: _, source, now } = program;
             if let Some(message) = fault(&source) {
-                return Ok(unreadable(message, Self { bound, seat, context }));
+                return Ok(unreadable(message, Self { bound, seat, variables }));
             }
             let seat = match seat {
                 Some(seat) if seat.stands() => seat,
                 Some(_) => return Err(Lost::Gone),
                 None => bound.open(None).await?,
             };
-            let context = context.map(|context| context.to_string());
-            let program = wire::Program { source, now_ms: now.unix_millis(), context };
+            let variables = variables.map(|variables| Value::Object(variables).to_string());
+            let program = wire::Program { source, now_ms: now.unix_millis(), variables };
             let command = Command::Run { id: seat.id(), program };
             step(bound, seat, command).await
         })
@@ -330,7 +346,8 @@ async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Nex
         }
         Ok(Message::Finished(left)) => {
             let kept = !left.rolled_back();
-            let sandbox = kept.then(|| Box::new(AtRest { bound, seat: Some(seat), context: None }) as Box<dyn Sandbox>);
+            let sandbox =
+                kept.then(|| Box::new(AtRest { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>);
             let cpu = Duration::from_micros(left.cpu_us);
             Ok(Next::Finished(Finished { output: output(left), cpu, sandbox }))
         }
@@ -411,5 +428,6 @@ fn output(left: Left) -> Output {
         limit: left.limit.map(|limit: Limit| limit.as_str().to_owned()),
         rolled_back,
         environment_lost: None,
+        left: None,
     }
 }

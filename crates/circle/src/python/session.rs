@@ -9,7 +9,7 @@ use monty_types::{
     CompileOptions, ExcType, ExtFunctionResult, MontyDate, MontyDateTime, MontyException, MontyObject,
     NameLookupResult, OsFunctionCall, PrintWriter, ResourceLimits, ResourceTracker,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::memory::{self, Held, counted, uncounted};
 use super::meter::{Cancelled, Meter};
@@ -110,7 +110,7 @@ impl Session {
 
     pub(super) fn run(&mut self, program: Program) -> Message {
         let State::Idle(mut repl) = std::mem::replace(&mut self.state, State::Over) else { return Message::Lost };
-        let Program { source, now_ms, context } = program;
+        let Program { source, now_ms, variables } = program;
         let shown = Shown::of(&source);
         let name = format!("<python-input-{}>", self.core.fed);
         if !source.is_empty() {
@@ -127,9 +127,8 @@ impl Session {
             let bound = spec.gates.iter().map(String::as_str).chain([RAND, NOW]);
             let function = |name: &str| MontyObject::Function { name: name.to_owned(), docstring: None };
             let mut inputs: Vec<(String, MontyObject)> = bound.map(|name| (name.to_owned(), function(name))).collect();
-            if let Some(context) = context.and_then(|text| serde_json::from_str::<Value>(&text).ok()) {
-                inputs.push(("context".to_owned(), object(context)));
-            }
+            let variables = variables.and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
+            inputs.extend(variables.into_iter().flatten().map(|(name, value)| (name, object(value))));
             repl.feed_start(&running.shown.source, inputs, PrintWriter::Callback(&mut running.meter))
         });
         let (state, message) = self.core.advance(progress, running);

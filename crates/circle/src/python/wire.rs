@@ -54,8 +54,8 @@ pub(super) struct Spec {
 pub(super) struct Program {
     pub source: String,
     pub now_ms: i64,
-    /// The variable `context`, as JSON.
-    pub context: Option<String>,
+    /// The variables that it finds beside those of earlier ones: an object, as JSON.
+    pub variables: Option<String>,
 }
 
 /// What a place is asked. Every question but the last two is answered by one [`Message`], in order.
