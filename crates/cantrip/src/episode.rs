@@ -60,6 +60,11 @@ impl Cancel {
         self.0.send_modify(|wished| wished.of_all = Wish::Ends);
     }
 
+    /// Whether it is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.borrow().of_all == Wish::Ends
+    }
+
     /// One entity of the tree ends, with all its children: for its parent that is a failed call. The others go on.
     pub fn cancel_entity(&self, entity: EntityId) {
         self.0.send_modify(|wished| {

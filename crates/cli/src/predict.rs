@@ -10,6 +10,7 @@ use cantrip::canon::{Money, RunId};
 use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, ModelName};
 use cantrip::loom::Contracts;
+use cantrip::spend::AuthorizationRef;
 use cantrip::{Cancel, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
 use cantrip_ds::{Crystals, PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
@@ -90,6 +91,14 @@ pub(crate) struct Predict {
     /// A program of `rlm_lite.v1` finds as `history` what that thread did last.
     #[arg(long, requires = "thread")]
     history: bool,
+
+    /// This authorization pays and no other: cantrip spend ls shows them.
+    #[arg(long, value_name = "AUTHORIZATION")]
+    authorization: Option<String>,
+
+    /// Wait so long for a person who has to approve it; else it says what waits, and its run goes on when it is resumed.
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
 
     /// It costs no more than this, as in '0.05 USD'.
     #[arg(long, value_name = "MONEY")]
@@ -188,6 +197,8 @@ impl Predict {
             artifact,
             thread,
             history: self.history,
+            authorization: self.authorization.as_deref().map(authorization).transpose()?,
+            wait_for_approval: self.wait.map(Duration::from_secs),
             canary_key: self.canary_key.clone(),
             model: self.crystal.clone(),
             params: Params::default(),
@@ -330,11 +341,18 @@ impl Predict {
     }
 }
 
+/// The authorization of this id.
+fn authorization(asked: &str) -> Result<AuthorizationRef, Refusal> {
+    asked.parse().map_err(|_| codes::not_found("authorization", asked).into())
+}
+
 /// Shows what a predict came to.
 fn shown(present: Present, quiet: bool, reply: PredictReply) -> u8 {
     let PredictReply { guarded, predicted } = reply;
     let status = present.shown(guarded, || {
-        answer_of_entity(&format!("{}\n", predicted.output.clone().unwrap_or_default()));
+        if let Some(output) = &predicted.output {
+            answer_of_entity(&format!("{output}\n"));
+        }
     });
     let silent = present.json || (quiet && status == 0);
     if !silent {
@@ -392,6 +410,11 @@ impl Progress {
 
 /// The receipt, for whoever wants to know more.
 fn tell(predicted: &Predicted) {
+    if let (Some(approvals), Some(run)) = (&predicted.waiting, predicted.run) {
+        let approve =
+            if approvals.is_empty() { "" } else { "a person has to approve it: cantrip run approve · then " };
+        say(&format!("{DIM}{run} waits; {approve}cantrip run resume {run}{DIM:#}"));
+    }
     if let Some(receipt) = &predicted.receipt {
         let again = if predicted.replayed { " (answered before)" } else { "" };
         say(&format!("{DIM}receipt {receipt}{again} · cantrip receipt show {receipt}{DIM:#}"));

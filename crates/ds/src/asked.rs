@@ -25,6 +25,9 @@ pub(crate) struct Asked {
     pub timeout_seconds: u64,
     pub trace: TraceMode,
     pub structured_mode: Mode,
+    /// Who pays, where the caller said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization_id: Option<String>,
     /// What the calling thread did last, as a program of `rlm_lite.v1` finds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,

@@ -21,6 +21,8 @@ cantrip::canon::limits! {
     MESSAGE_TOKENS_BOUND: u64 = 16, "tokens";
     /// What a program is shown of each variable before it looks itself.
     PREVIEW_CHARS: usize = 500, "characters";
+    /// How often someone who waits for an approval looks whether there is one.
+    APPROVAL_LOOK_MS: u64 = 200, "ms";
     /// Calls of the calling thread that a program is told of.
     HISTORY_CALLS_MAX: usize = 20, "calls";
     /// The same as canonical JSON.

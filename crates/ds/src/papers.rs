@@ -1,6 +1,8 @@
 //! What a predict leaves beside its records: its row when it opens; its end, its trace and its receipt when it closes.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
 use cantrip::canon::{Clock, Hash, Now, PredictId, Timestamp, bytes_hash};
@@ -48,6 +50,27 @@ pub(crate) struct Noted {
     /// What was used and said so far: all that a receipt can tell of a predict without an end.
     usage: Usage,
     utterances: u64,
+    /// What a person was asked and has not decided, since when; and how long they took for the rest.
+    asked: HashMap<String, Timestamp>,
+    waited: Duration,
+}
+
+impl Noted {
+    /// Counts the time that people take.
+    fn waits(&mut self, at: Timestamp, kind: &str, payload: &Map<String, Value>) {
+        let Some(approval) = payload.get("approval_id").and_then(Value::as_str) else { return };
+        match kind {
+            "approval.requested" => {
+                self.asked.insert(approval.to_owned(), at);
+            }
+            "approval.decided" => {
+                let since = self.asked.remove(approval);
+                let millis = since.map_or(0, |since| at.unix_millis() - since.unix_millis());
+                self.waited += Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The record that a predict opens with.
@@ -172,6 +195,8 @@ impl Clerk for Files {
             && let Some(usage) = &settled.usage
         {
             noted.usage = noted.usage.plus(usage);
+        } else if let Event::Other { kind, payload } = event {
+            noted.waits(at, kind, payload);
         }
         if filing.asked.trace == TraceMode::Off {
             return;
@@ -223,6 +248,7 @@ impl Clerk for Files {
         let opens =
             Opens { run: closes.run, loom: closes.loom, entity: Some(closes.tally.entity), epoch: 0, at: closes.at };
         let mut receipt = filing.receipt(&opens, status, error_code.clone());
+        receipt.timing.waited_ms = u64::try_from(filing.noted().waited.as_millis()).unwrap_or(u64::MAX);
         receipt.timing.latency_ms = receipt.timing.latency_ms.max(closes.latency_ms);
         receipt.last_turn_id = match closes.closing {
             Closing::Ended(end) => end.leaf,

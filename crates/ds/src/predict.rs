@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
-use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, PredictId, RunId};
+use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId};
 use cantrip::circle::Medium;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{AnyCrystal, Crystal};
@@ -17,8 +17,8 @@ use cantrip::loom::{
     Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Ledger, Loom, Opening,
     RunKind, Step, StepId, TruncationReason,
 };
-use cantrip::reply::{Guarded, Refusal, codes};
-use cantrip::spend::{Authorization, Decision, PolicyInput, Principal, Ruling, evaluate};
+use cantrip::reply::{Filled, Guarded, Refusal, Success, codes};
+use cantrip::spend::{Authorization, AuthorizationRef, Decision, PolicyInput, Principal, Ruling, evaluate};
 use cantrip::{Cancel, CastReply, Casting, Opens, Runtime, loom_named, store_refusal};
 use cantrip_contract::{
     Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
 use crate::history::history;
-use crate::limits::{INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
+use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
 use crate::papers::{Files, Filing};
 use crate::permission::{denial, owner_of, question, said};
 use crate::programs::{Made, direct, programmed, variables};
@@ -82,6 +82,10 @@ pub struct Predicting {
     pub model: Option<String>,
     /// What is said here goes before what the artifact says.
     pub params: Params,
+    /// This authorization pays and no other; else the most specific one that fits.
+    pub authorization: Option<AuthorizationRef>,
+    /// Where a person has to approve it, it is waited for so long; then, or without this, the reply says what waits.
+    pub wait_for_approval: Option<Duration>,
     /// It costs no more than this.
     pub max_cost: Option<Money>,
     pub timeout: Duration,
@@ -107,6 +111,8 @@ impl Default for Predicting {
             canary_key: None,
             model: None,
             params: Params::default(),
+            authorization: None,
+            wait_for_approval: None,
             max_cost: None,
             timeout: Duration::from_secs(PREDICT_SECONDS),
             repair_attempts: None,
@@ -129,6 +135,9 @@ pub struct Predicted {
     pub thread: Option<EntityId>,
     /// It was answered before, under the same key.
     pub replayed: bool,
+    /// It is not over: these approvals are waited for, none where it was only interrupted. Its run goes on when it is
+    /// resumed, and then its one receipt comes.
+    pub waiting: Option<Vec<String>>,
 }
 
 /// The reply of a predict.
@@ -262,6 +271,7 @@ impl Predictor {
             .call(call, |rb| {
                 Box::pin(async move {
                     let (reply, predicted) = match comes.await {
+                        Ok((_, predicted)) if predicted.waiting.is_some() => (rb.success(waits(&predicted)), predicted),
                         Ok((id, predicted)) => {
                             let data = json!({
                                 "output": predicted.output, "receipt_id": predicted.receipt,
@@ -297,7 +307,11 @@ impl Predictor {
         match self.keyed(id, &how, request_hash).await? {
             Keyed::Free => {}
             Keyed::Answered(before) => return Ok(*before),
-            Keyed::Left(row) => return self.taken_over(*row, &how.cancel).await,
+            Keyed::Left(row) => {
+                let predict = row.predict_id;
+                let predicted = self.taken_over(*row, &how.cancel, started).await?;
+                return self.attended(predicted, predict, &how, started).await;
+            }
         }
         // Step 3: in which form.
         let Chosen { artifact, policy } = self.chosen(&signature, &how).await?;
@@ -321,6 +335,7 @@ impl Predictor {
             timeout_seconds: how.timeout.as_secs().max(1),
             trace: how.trace,
             structured_mode: Mode::of(&crystal.profile()),
+            authorization_id: how.authorization.map(|id| id.to_string()),
             history,
         };
         let filing = Filing {
@@ -344,7 +359,36 @@ impl Predictor {
         };
         let filing = self.permitted(filing, &crystal, &rendered, how.thread).await?;
         let ready = Ready { signature, artifact, input: input.clone(), crystal, rendered, filing };
-        self.carried_out(ready, Begin::Opens, &how.cancel).await
+        let predicted = self.carried_out(ready, Begin::Opens, &how.cancel).await?;
+        self.attended(predicted, predict, &how, started).await
+    }
+
+    /// Waits for those who have to approve it, as long as that was asked for, and goes on as often as they did.
+    async fn attended(
+        &self,
+        mut predicted: Predicted,
+        predict: PredictId,
+        how: &Predicting,
+        started: Now,
+    ) -> Result<Predicted, Unanswered> {
+        let Some(patience) = how.wait_for_approval else { return Ok(predicted) };
+        let since = self.clock.now().monotonic;
+        while let (Some(run), Some(approvals)) = (predicted.run, &predicted.waiting) {
+            if approvals.is_empty() {
+                break;
+            }
+            let pending = self.runtime.pending(run).await?;
+            if how.cancel.is_cancelled() || pending.is_empty() {
+                let row = self.runtime.loom().predict(predict).await.map_err(stored)?;
+                // Boxed: it is long, and goes on here as often as someone decides.
+                predicted = Box::pin(self.taken_over(row, &how.cancel, started)).await?;
+            } else if self.clock.now().monotonic.since(since) >= patience {
+                break;
+            } else {
+                tokio::time::sleep(Duration::from_millis(APPROVAL_LOOK_MS).min(patience)).await;
+            }
+        }
+        Ok(predicted)
     }
 
     /// Steps 6 and 7: the cast, whose first and last steps have the papers of the predict in them.
@@ -368,6 +412,8 @@ impl Predictor {
             }
         };
         let runtime = self.runtime.attended_by(Files(Arc::new(filing)));
+        let payer = asked.authorization_id.as_deref().and_then(|id| id.parse().ok());
+        let runtime = payer.map_or_else(|| runtime.clone(), |payer| runtime.paid_by(payer));
         let reply = match begin {
             Begin::Opens => {
                 let casting = Casting::on(rendered.user.as_str()).cancelled_by(cancel);
@@ -419,6 +465,7 @@ impl Predictor {
             run: Some(row.run_id),
             thread: row.thread_id,
             replayed: true,
+            waiting: None,
         };
         let Some(output) = end.output_hash else {
             let code = receipt.and_then(|row| row.receipt().ok()).and_then(|receipt| receipt.error_code);
@@ -489,7 +536,17 @@ impl Predictor {
             thread_id: thread.map(|thread| thread.to_string()),
             autopilot_id: Some(filing.signature.to_string()),
         };
-        let payer = self.runtime.loom().payer(principal.clone()).await.map_err(stored)?;
+        let named = filing.asked.authorization_id.as_deref().and_then(|id| id.parse::<AuthorizationRef>().ok());
+        let found = match named {
+            Some(named) => self.runtime.loom().authorization(named).await.map(Some),
+            None => self.runtime.loom().payer(principal.clone()).await,
+        };
+        let payer = match found {
+            Ok(payer) => payer,
+            // Nobody pays then, and policy says so.
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => return Err(stored(error).into()),
+        };
         let input = question(&filing, crystal, rendered, principal, payer.as_ref());
         let terms = payer.as_ref().map(Authorization::terms);
         let decision = evaluate(&input, terms);
@@ -555,7 +612,8 @@ impl Predictor {
         repairs: u8,
     ) -> Result<Predicted, Unanswered> {
         let receipt = self.runtime.loom().receipt_of(predict).await.map_err(stored)?.map(|row| row.receipt_id);
-        let predicted = Predicted { output: None, receipt, run: reply.run, thread: reply.entity, replayed: false };
+        let predicted =
+            Predicted { output: None, receipt, run: reply.run, thread: reply.entity, ..Predicted::default() };
         let data = json!({
             "receipt_id": predicted.receipt, "run_id": predicted.run, "thread_id": predicted.thread,
         });
@@ -579,10 +637,10 @@ impl Predictor {
                     fields["reason"] = json!("no_answer");
                 }
                 if said.reply_type().is_success() {
-                    // It waits for someone: the one reply comes with what they decide.
-                    return Err(
-                        Refusal::from(codes::busy("predict", id, "a person who has to approve it").data(data)).into()
-                    );
+                    // It waits for someone: its receipt comes with what they decide.
+                    let asked = said.data().get("approvals").and_then(Value::as_array);
+                    let ids = asked.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
+                    return Ok(Predicted { waiting: Some(ids.collect()), ..predicted });
                 }
                 Refusal::dynamic(said.code().as_str(), fields).unwrap_or_else(Refusal::from)
             }
@@ -600,4 +658,20 @@ impl Predictor {
         });
         told.unwrap_or_default().to_owned()
     }
+}
+
+/// What is told of a predict that is not over, and how it goes on.
+fn waits(predicted: &Predicted) -> Filled<Success> {
+    let run = predicted.run.map(|run| run.to_string()).unwrap_or_default();
+    let approvals = predicted.waiting.clone().unwrap_or_default();
+    let (reason, hint) = if approvals.is_empty() {
+        ("interrupted", format!("cantrip run resume {run}"))
+    } else {
+        ("approval", format!("cantrip run approve {run}, or refuse; then cantrip run resume {run}"))
+    };
+    let data = json!({
+        "state": "waiting", "reason": reason, "approval_id": approvals.first(), "approvals": approvals,
+        "run_id": predicted.run, "thread_id": predicted.thread, "hint": hint,
+    });
+    codes::created("run", run).data(data)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cantrip::Cancel;
 use cantrip::canon::json::read;
-use cantrip::canon::{PredictId, RunId};
+use cantrip::canon::{Now, PredictId, RunId};
 use cantrip::loom::{Contracts, Event, Journal, Loom, Page, ReceiptsWanted, RunKind, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::PredictRow;
@@ -28,7 +28,10 @@ impl Predictor {
             let id = row.signature_id.clone();
             match row.end.clone() {
                 Some(end) => Ok((id, this.recorded(row, end).await?)),
-                None => Ok((id, this.taken_over(row, &cancel).await?)),
+                None => {
+                    let now = this.clock().now();
+                    Ok((id, this.taken_over(row, &cancel, now).await?))
+                }
             }
         })
         .await
@@ -68,8 +71,13 @@ impl Predictor {
         Ok(None)
     }
 
-    /// Goes on with a predict that is open and that nobody works on.
-    pub(crate) async fn taken_over(&self, row: PredictRow, cancel: &Cancel) -> Result<Predicted, Unanswered> {
+    /// Goes on with a predict that is open and that nobody works on. `started` is when this process began with it.
+    pub(crate) async fn taken_over(
+        &self,
+        row: PredictRow,
+        cancel: &Cancel,
+        started: Now,
+    ) -> Result<Predicted, Unanswered> {
         let untold = || {
             let run = row.run_id.to_string();
             Refusal::from(codes::wrong_state("run", run, "opened by another version", "resume", "one of this version"))
@@ -100,7 +108,7 @@ impl Predictor {
             owner: row.owner,
             asked,
             began,
-            started: self.clock().now(),
+            started,
             clock: Arc::clone(self.clock()),
             traces: self.traces().clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),

@@ -6,6 +6,7 @@
 #[global_allocator]
 static ALLOCATOR: cantrip::circle::python::Counting = cantrip::circle::python::Counting;
 
+mod approval;
 mod catalog;
 mod predict;
 mod rlm;

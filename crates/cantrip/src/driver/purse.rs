@@ -53,7 +53,11 @@ impl Purse {
             thread_id: Some(entity.to_string()),
             autopilot_id: cantrip.name().map(str::to_owned),
         };
-        let authorization = match runtime.loom().payer(principal).await {
+        let found = match runtime.named_payer() {
+            Some(named) => runtime.loom().authorization(named).await.map(Some),
+            None => runtime.loom().payer(principal).await,
+        };
+        let authorization = match found {
             Ok(found) => found,
             Err(Error::NoLedger) => None,
             Err(error) => return Err(error.into()),

@@ -15,6 +15,7 @@ use cantrip_loom::{
     Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, Memory, Owner, Page, ReceiptsWanted, Turn,
 };
 use cantrip_reply::Guard;
+use cantrip_spend::AuthorizationRef;
 
 use super::environment::Base;
 use super::{Clerk, Halting, Idle};
@@ -40,6 +41,8 @@ struct Inner {
     rebuild_cpu_max: Duration,
     /// Who keeps papers about its runs; without one every cast leaves a receipt.
     clerk: Option<Arc<dyn Clerk>>,
+    /// Who pays for what is cast, where someone said so.
+    payer: Option<AuthorizationRef>,
     /// Whether the store keeps receipts, once someone asked.
     keeps_contracts: Arc<tokio::sync::OnceCell<bool>>,
     /// The runs that are under way here.
@@ -83,6 +86,7 @@ impl Runtime {
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             clerk: None,
+            payer: None,
             keeps_contracts: Arc::default(),
             under_way: Arc::default(),
             swept: Arc::default(),
@@ -139,6 +143,17 @@ impl Runtime {
     #[must_use]
     pub fn attended_by(&self, clerk: impl Clerk + 'static) -> Self {
         self.changed(|inner| inner.clerk = Some(Arc::new(clerk)))
+    }
+
+    /// The same house, in which this authorization pays for what is cast, and no other: where it does not fit, policy says
+    /// so.
+    #[must_use]
+    pub fn paid_by(&self, authorization: AuthorizationRef) -> Self {
+        self.changed(|inner| inner.payer = Some(authorization))
+    }
+
+    pub(crate) fn named_payer(&self) -> Option<AuthorizationRef> {
+        self.0.payer
     }
 
     pub(crate) fn clerk(&self) -> Option<&Arc<dyn Clerk>> {
