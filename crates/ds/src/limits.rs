@@ -13,7 +13,7 @@ cantrip::canon::limits! {
     TRACE_INLINE_BYTES_MAX: usize = 4_096, "bytes";
     /// How long a trace is kept.
     TRACE_RETAIN_DAYS: u64 = 30, "days";
-    /// Traces that wait for their folder and are tried again after a predict.
+    /// Traces that wait for their folder, or are past their time, and are looked after with a predict.
     TRACES_RETRIED_MAX: usize = 16, "traces";
     /// The least answer that policy is asked about before a predict opens.
     ANSWER_TOKENS_MIN: u64 = 256, "tokens";

@@ -425,8 +425,8 @@ impl Predictor {
             }
             Begin::TakesOver(run) => runtime.resume_with(&cantrip, run, cancel).await,
         };
-        if let Err(refused) = self.traces.store_pending(self.runtime.loom(), self.clock.now().wall).await {
-            tracing::warn!(?refused, "traces that wait could not be looked at");
+        if let Err(refused) = self.traces.tended(self.runtime.loom(), self.clock.now().wall).await {
+            tracing::warn!(?refused, "traces could not be looked after");
         }
         self.closed(&signature, strategy, predict, reply, asked.repair_attempts).await
     }

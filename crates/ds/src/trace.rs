@@ -4,6 +4,7 @@
 //! back, and only when it has the right hash is it cut from the row. A folder that is gone stops nothing: the row waits.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cantrip::canon::json::{self, canonical};
 use cantrip::canon::{PredictId, Redactor, RunId, Timestamp, bytes_hash};
@@ -35,7 +36,21 @@ pub enum TraceMode {
 pub struct Traces {
     folder: Option<PathBuf>,
     redactor: Redactor,
+    retained: Retained,
 }
+
+/// How long traces are kept.
+#[derive(Debug, Clone, Copy)]
+struct Retained(Duration);
+
+impl Default for Retained {
+    fn default() -> Self {
+        Self(Duration::from_secs(TRACE_RETAIN_DAYS * 24 * 60 * 60))
+    }
+}
+
+/// Who deletes what is past its time.
+const RETENTION: &str = "retention";
 
 impl Traces {
     /// All of them stay in their rows.
@@ -54,6 +69,12 @@ impl Traces {
         Self { redactor, ..self }
     }
 
+    /// How long those that are made from now on are kept.
+    #[must_use]
+    pub fn kept_for(self, retained: Duration) -> Self {
+        Self { retained: Retained(retained), ..self }
+    }
+
     /// The row of a trace with this payload.
     pub(crate) fn row(&self, payload: Value, run: RunId, predict: PredictId, at: Timestamp) -> Option<TraceRow> {
         // Our own ids and hashes are typed, and survive it as they are.
@@ -68,7 +89,6 @@ impl Traces {
             let digits = trace_hash.hex(64);
             format!("{}/{}/{digits}.json", folder.display(), &digits[..2])
         });
-        let lasts = std::time::Duration::from_secs(TRACE_RETAIN_DAYS * 24 * 60 * 60);
         Some(TraceRow {
             trace_ref: format!("trace:{run}:{}", trace_hash.hex(20)),
             run_id: run,
@@ -81,10 +101,42 @@ impl Traces {
             payload: Some(text),
             created_at: at,
             stored_at: None,
-            expires_at: Some(at.after(lasts)),
+            expires_at: Some(at.after(self.retained.0)),
             deleted_at: None,
             deleted_by: None,
         })
+    }
+
+    /// Puts what waits where it belongs, and deletes what is past its time: some of each, so that whoever makes predicts
+    /// keeps the house in order without waiting for it.
+    pub(crate) async fn tended(&self, loom: &AnyLoom, now: Timestamp) -> Result<(), Refusal> {
+        self.store_pending(loom, now).await?;
+        self.expire(loom, now).await?;
+        Ok(())
+    }
+
+    /// Deletes object and payload of the oldest traces that are past their time; says of how many. What is left of one is
+    /// its name and hash, and when it was deleted: receipts still verify.
+    pub async fn expire(&self, loom: &AnyLoom, now: Timestamp) -> Result<usize, Refusal> {
+        let page = Page { after: None, most: TRACES_RETRIED_MAX };
+        let mut expired = 0;
+        for state in [TraceState::Inline, TraceState::Pending, TraceState::Stored] {
+            let found = loom.traces(state, page).await.map_err(|error| store_refusal(&error))?;
+            let past = found.items.into_iter().filter(|row| row.expires_at.is_some_and(|at| at <= now));
+            for row in past {
+                // The object first: should this end here, the row still says where it was, and it is gone next time.
+                match row.uri.as_ref().filter(|_| state == TraceState::Stored).map(std::fs::remove_file) {
+                    Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+                        tracing::warn!(trace = %row.trace_ref, %error, "a trace past its time cannot be deleted");
+                        continue;
+                    }
+                    Some(_) | None => {}
+                }
+                let to = TraceMove::Expired { by: RETENTION.to_owned(), at: now };
+                expired += usize::from(moved(loom, about(&row, "expire", to)).await?);
+            }
+        }
+        Ok(expired)
     }
 
     /// Puts every trace that waits where it belongs, as far as that can be done now; says how many are there now.
@@ -104,22 +156,30 @@ impl Traces {
                 continue;
             }
             let summary = summary(payload);
-            let id = StepId::new(format!("trace-{}", row.trace_hash.hex(32))).expect("a short name");
             let told = json!({"v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash});
             let Value::Object(payload) = told else { continue };
             let draft = Draft::new(now, Event::Other { kind: "trace.stored".to_owned(), payload });
             let draft = draft.map_err(|error| store_refusal(&error))?;
-            let moved = Row::TraceMoved { trace_ref: row.trace_ref, to: TraceMove::Stored { summary, at: now } };
-            let step = Step::beside(id, row.run_id).record(draft).contract(moved);
-            match loom.append(step).await.map_err(|error| store_refusal(&error))? {
-                Answer::Committed(_) => stored += 1,
-                // Another process was first.
-                Answer::Conflict(_) => {}
-                Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. } => return Err(codes::crash().into()),
-            }
+            let step = about(&row, "trace", TraceMove::Stored { summary, at: now }).record(draft);
+            stored += usize::from(moved(loom, step).await?);
         }
         Ok(stored)
     }
+}
+
+/// Notes what became of a trace; not if another process was first.
+async fn moved(loom: &AnyLoom, step: Step) -> Result<bool, Refusal> {
+    match loom.append(step).await.map_err(|error| store_refusal(&error))? {
+        Answer::Committed(_) => Ok(true),
+        Answer::Conflict(_) => Ok(false),
+        Answer::Refused(_) | Answer::Wait | Answer::Fenced { .. } => Err(codes::crash().into()),
+    }
+}
+
+/// A step about a trace of a run that is over.
+fn about(row: &TraceRow, what: &str, to: TraceMove) -> Step {
+    let id = StepId::new(format!("{what}-{}", row.trace_hash.hex(32))).expect("a short name");
+    Step::beside(id, row.run_id).contract(Row::TraceMoved { trace_ref: row.trace_ref.clone(), to })
 }
 
 /// What stays in the row of a trace that lies elsewhere.

@@ -220,6 +220,43 @@ async fn a_long_trace_goes_into_its_folder_and_comes_back_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that_verifies() {
+    for (loom, _folder) in stores() {
+        let base = tempfile::tempdir().unwrap();
+        let script = scripted((0..3).map(|_| done(json!({"text": "HEY"}))));
+        let brief = Traces::in_folder(base.path()).kept_for(std::time::Duration::from_millis(1));
+        let predictor = predictor(&loom, says(&script), brief.clone());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let how = |trace| Predicting { trace, ..Predicting::default() };
+        let text = "word ".repeat(2_000);
+        let reply = predictor.predict(shout().id(), &json!({ "text": text }), how(TraceMode::Full)).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), how(TraceMode::Summary)).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let rows = loom.receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items;
+        let names: Vec<String> = rows.iter().map(|row| row.receipt().unwrap().trace_ref.unwrap()).collect();
+        // With the next predict, if not before.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "ho"}), how(TraceMode::Off)).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        for name in &names {
+            let row = loom.trace(name.clone()).await.unwrap();
+            assert_eq!(
+                (row.state, &row.payload, row.deleted_by.as_deref()),
+                (TraceState::Expired, &None, Some("retention"))
+            );
+            assert!(row.deleted_at >= row.expires_at, "{row:?}");
+            assert!(row.uri.is_none_or(|uri| !std::path::Path::new(&uri).exists()), "its object is gone");
+            let read = replied(trace(&loom, name).await.unwrap_err()).await;
+            assert_eq!(read.data()["reason"], "trace_expired");
+        }
+        assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
+        let now = "2126-02-19T01:00:00.000Z".parse().unwrap();
+        assert_eq!(brief.expire(&loom, now).await.unwrap(), 0, "each once");
+    }
+}
+
+#[tokio::test]
 async fn a_trace_holds_no_secret_and_without_a_folder_it_stays_in_its_row() {
     for (loom, _folder) in stores() {
         let script = scripted([done(json!({"text": "HEY"}))]);
