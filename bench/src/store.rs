@@ -175,39 +175,52 @@ pub(crate) fn schema() -> String {
 
 /// What lies on the disk, once the log is carried over.
 fn sizes(folder: &Path) {
-    println!("| turns with a result of 1 KiB | bytes on disk a turn | of them said | ratio |");
+    println!("| turns with a result of 1 KiB | bytes on disk | said in them | ratio |");
     println!("| --- | --- | --- | --- |");
-    for turns in [200_u64, 500] {
-        let path = folder.join(format!("size-{turns}.db"));
-        let said = runtime().block_on(async {
-            let store = Store::sqlite(&path).expect("a store");
-            let (mut weaver, mut episode) = cast(&store, turns).await;
-            for _ in 0..turns {
-                turn(&mut weaver, &mut episode).await;
-            }
-            let thread = store.thread(episode.leaf.expect("a turn")).await.expect("readable");
-            // What the crystal said and what it was answered: not ids, times, numbers or hashes.
-            let said: usize = thread
-                .turns
-                .iter()
-                .map(|turn| {
-                    turn.said().len()
-                        + serde_json::to_string(&turn.gate_calls[0].args).map_or(0, |args| args.len())
-                        + RESULT_BYTES
-                })
-                .sum();
-            said
-        });
-        let on_disk = std::fs::metadata(&path).expect("a file").len();
-        let each = |bytes: f64| bytes / turns as f64;
-        println!(
-            "| {turns} | {:.0} | {:.0} | {:.2} x |",
-            each(on_disk as f64),
-            each(said as f64),
-            on_disk as f64 / said as f64
-        );
-    }
+    let row = |what: &str, on_disk: u64, said: u64| {
+        let ratio = if said == 0 { String::new() } else { format!("{:.2} x", on_disk as f64 / said as f64) };
+        println!("| {what} | {on_disk} | {said} | {ratio} |");
+    };
+    let (empty, _) = size(folder, 0);
+    row("none: the tables and indexes of an empty store", empty, 0);
+    let (fewer, more) = (size(folder, 200), size(folder, 500));
+    row("200", fewer.0, fewer.1);
+    row("500", more.0, more.1);
+    row("each of the 300 between", (more.0 - fewer.0) / 300, (more.1 - fewer.1) / 300);
     println!();
+}
+
+/// What so many turns take on the disk, and what was said in them.
+fn size(folder: &Path, turns: u64) -> (u64, u64) {
+    let path = folder.join(format!("size-{turns}.db"));
+    let said = runtime().block_on(async {
+        let store = Store::sqlite(&path).expect("a store");
+        if turns == 0 {
+            return 0;
+        }
+        let (mut weaver, mut episode) = cast(&store, turns).await;
+        for _ in 0..turns {
+            turn(&mut weaver, &mut episode).await;
+        }
+        let thread = store.thread(episode.leaf.expect("a turn")).await.expect("readable");
+        // What the crystal said and what it was answered: not ids, times, numbers or hashes.
+        let said = |turn: &cantrip_loom::Turn| {
+            let args = serde_json::to_string(&turn.gate_calls[0].args).map_or(0, |args| args.len());
+            turn.said().len() + args + RESULT_BYTES
+        };
+        thread.turns.iter().map(said).sum::<usize>() as u64
+    });
+    (carried_over(&path), said)
+}
+
+/// The bytes of a database whose log was carried over into its file, so that nothing of it lies beside.
+fn carried_over(path: &Path) -> u64 {
+    let connection = rusqlite::Connection::open(path).expect("a database");
+    let (busy, log): (i64, i64) = connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("it carries over");
+    assert_eq!((busy, log), (0, 0), "the log is empty and nobody writes");
+    std::fs::metadata(path).expect("a file").len()
 }
 
 /// What a long thread does to the next turn, to a fork and to a look at its end.

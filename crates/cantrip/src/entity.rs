@@ -25,6 +25,7 @@ pub struct Casting {
     labels: Labels,
     attached: Vec<Body>,
     budget: Option<Money>,
+    run: Option<RunId>,
     cancel: Cancel,
 }
 
@@ -36,6 +37,7 @@ impl Casting {
             labels: Labels::none(),
             attached: Vec::new(),
             budget: None,
+            run: None,
             cancel: Cancel::new(),
         }
     }
@@ -61,6 +63,12 @@ impl Casting {
     /// An authorization of its own, for so much in all, with everything below it. No other pays for it.
     pub fn budget(mut self, budget: Money) -> Self {
         self.budget = Some(budget);
+        self
+    }
+
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    pub fn as_run(mut self, run: RunId) -> Self {
+        self.run = Some(run);
         self
     }
 
@@ -124,12 +132,12 @@ impl Runtime {
 
     /// Casts a cantrip: a new entity, one episode.
     pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, budget, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
         if intent.is_blank() {
             return self.refused("cast", blank()).await;
         }
         let now = self.now().wall;
-        let (run, entity) = (self.ids().next(now), self.ids().next(now));
+        let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
         let first = (|| {
             let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
@@ -333,6 +341,7 @@ pub(crate) struct Sending {
     pub further: Wards,
     /// An authorization of this cast alone.
     pub budget: Option<Money>,
+    pub run: Option<RunId>,
     pub cancel: Cancel,
 }
 
@@ -405,7 +414,7 @@ impl Entity {
 
     /// The same with all that a casting can say, but for a context: the entity has its own.
     pub async fn send_casting(&self, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, budget, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
         if intent.is_blank() {
             return self.0.runtime.refused("send", blank()).await;
         }
@@ -417,14 +426,15 @@ impl Entity {
             Ok(held) => Intent::New(held),
             Err(error) => return self.0.runtime.refused("send", store_refusal(&error)).await,
         };
-        self.again(Sending { name: "send", intent, about, bodies, further: Wards::default(), budget, cancel }).await
+        let further = Wards::default();
+        self.again(Sending { name: "send", intent, about, bodies, further, budget, run, cancel }).await
     }
 
     pub(crate) async fn again(&self, sending: Sending) -> CastReply {
-        let Sending { name, intent, about, bodies, further, budget, cancel } = sending;
+        let Sending { name, intent, about, bodies, further, budget, run, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
-        let run: RunId = runtime.ids().next(now);
+        let run = run.unwrap_or_else(|| runtime.ids().next(now));
         let kept = match self.take(run) {
             Ok(Some(kept)) => *kept,
             Ok(None) => match runtime.kept(cantrip, *id).await {

@@ -67,6 +67,11 @@ impl Channel {
         (Self { to, dropped: Arc::default() }, from)
     }
 
+    /// Whether somebody still holds the other end.
+    pub fn is_open(&self) -> bool {
+        !self.to.is_closed()
+    }
+
     /// Events that nobody could take.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)

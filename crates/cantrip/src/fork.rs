@@ -17,6 +17,7 @@ use crate::resume::Unable;
 pub struct Forking {
     intent: Option<Content>,
     fresh: bool,
+    run: Option<RunId>,
     cancel: Cancel,
 }
 
@@ -37,6 +38,12 @@ impl Forking {
         self
     }
 
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    pub fn as_run(mut self, run: RunId) -> Self {
+        self.run = Some(run);
+        self
+    }
+
     pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -48,6 +55,7 @@ impl Forking {
 #[must_use = "continue with it"]
 pub struct Continuing {
     further: Wards,
+    run: Option<RunId>,
     cancel: Cancel,
 }
 
@@ -68,6 +76,12 @@ impl Continuing {
         self
     }
 
+    /// The run it is, for a caller who watches for it: a fresh id of [`Runtime::fresh_run`], never one that there was.
+    pub fn as_run(mut self, run: RunId) -> Self {
+        self.run = Some(run);
+        self
+    }
+
     pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
@@ -85,7 +99,7 @@ impl Runtime {
     }
 
     async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Episode, Unable> {
-        let Forking { intent, fresh, cancel } = forking;
+        let Forking { intent, fresh, run, cancel } = forking;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
         let mut bodies = Vec::new();
@@ -118,7 +132,7 @@ impl Runtime {
         };
         let (seed, context) = self.individual(&original).await?;
         let now = self.now().wall;
-        let (run, entity): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
+        let (run, entity): (RunId, EntityId) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let origin = Origin::Fork(Fork { turn: at, environment });
         // What the original had touched up to here, it has touched too.
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
@@ -146,7 +160,7 @@ impl Runtime {
 
     /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: Continuing) -> CastReply {
-        let Continuing { further, cancel } = continuing;
+        let Continuing { further, run: named, cancel } = continuing;
         let unpriced = cantrip.unpriced(&further);
         let continued = match unpriced {
             Some(faults) => Err(Unable::Refused(faults.into())),
@@ -155,8 +169,8 @@ impl Runtime {
         match continued {
             Ok((entity, intent, about)) => {
                 let bodies = Vec::new();
-                let sending = Sending { name: "continue", intent, about, bodies, further, budget: None, cancel };
-                entity.again(sending).await
+                let (name, budget, run) = ("continue", None, named);
+                entity.again(Sending { name, intent, about, bodies, further, budget, run, cancel }).await
             }
             Err(unable) => self.refused("continue", unable.refusal()).await,
         }

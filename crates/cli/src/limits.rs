@@ -78,6 +78,7 @@ pub(crate) const ROOMS: &[(&str, &[Limit])] = &[
     ("cantrip", cantrip::limits::ALL),
     ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
+    ("serve", cantrip_serve::limits::ALL),
     ("cli", ALL),
 ];
 

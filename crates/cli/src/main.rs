@@ -16,6 +16,8 @@ mod doctor;
 mod dry_run;
 mod fallen;
 mod given;
+#[expect(dead_code, reason = "the first surface that is opened uses it")]
+mod grimoire;
 mod interrupt;
 mod keys;
 mod limits;

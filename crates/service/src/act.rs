@@ -20,6 +20,8 @@ pub struct Ask {
     pub context: Option<Value>,
     /// An authorization of its own for a new cast, for so much in all.
     pub budget: Option<Money>,
+    /// The run it will be, where the caller watches for it: a fresh id of the house.
+    pub run: Option<RunId>,
     pub cancel: Cancel,
 }
 
@@ -31,6 +33,19 @@ impl Ask {
     fn content(intent: Option<Content>) -> Content {
         intent.unwrap_or(Content::Parts(Vec::new()))
     }
+
+    /// What is asked, but for the context, which only a new entity can be given.
+    fn casting(self) -> Casting {
+        let Self { intent, context: _, budget, run, cancel } = self;
+        let mut casting = Casting::on(Self::content(intent)).cancelled_by(&cancel);
+        if let Some(budget) = budget {
+            casting = casting.budget(budget);
+        }
+        if let Some(run) = run {
+            casting = casting.as_run(run);
+        }
+        casting
+    }
 }
 
 /// How to branch off. Without an intent the cast of the turn goes on under its own.
@@ -40,6 +55,8 @@ pub struct Branch {
     pub intent: Option<Content>,
     /// What earlier programs made is not restored.
     pub fresh: bool,
+    /// The run it will be, where the caller watches for it: a fresh id of the house.
+    pub run: Option<RunId>,
     pub cancel: Cancel,
 }
 
@@ -56,14 +73,10 @@ pub struct Rewarding {
 impl Service {
     /// Casts a cantrip on an intent.
     pub async fn cast(&self, cantrip: &Cantrip, ask: Ask) -> CastReply {
-        let Ask { intent, context, budget, cancel } = ask;
-        let casting = Casting::on(Ask::content(intent)).cancelled_by(&cancel);
+        let context = ask.context.clone();
+        let casting = ask.casting();
         let casting = match context {
             Some(context) => casting.context(context),
-            None => casting,
-        };
-        let casting = match budget {
-            Some(budget) => casting.budget(budget),
             None => casting,
         };
         self.runtime().cast(cantrip, casting).await
@@ -110,7 +123,7 @@ impl Service {
     pub async fn send(&self, entity: EntityId, ask: Ask) -> CastReply {
         let found = self.summoned().get(&entity).cloned();
         match found {
-            Some(entity) => entity.send_with(Ask::content(ask.intent), &ask.cancel).await,
+            Some(entity) => entity.send_casting(ask.casting()).await,
             None => unbegun(self.refused("send", unknown(entity)).await),
         }
     }
@@ -155,12 +168,17 @@ impl Service {
 
     /// Branches off behind a turn.
     pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, branch: Branch) -> CastReply {
-        let Branch { intent, fresh, cancel } = branch;
-        let forking = match intent {
+        let Branch { intent, fresh, run, cancel } = branch;
+        let mut forking = match intent {
             Some(intent) => Forking::on(intent),
             None => Forking::new(),
         };
-        let forking = if fresh { forking.fresh() } else { forking };
+        if fresh {
+            forking = forking.fresh();
+        }
+        if let Some(run) = run {
+            forking = forking.as_run(run);
+        }
         self.runtime().fork(cantrip, at, forking.cancelled_by(&cancel)).await
     }
 

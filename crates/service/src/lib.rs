@@ -23,7 +23,9 @@ use cantrip::canon::{Clock, EntityId, IdSource};
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 
 pub use act::{Ask, Branch, Rewarding};
+pub use cantrip;
 pub use cantrip::CastReply;
+pub use cantrip_ds as contracts;
 pub use changes::{FileDiff, Roots, Touched};
 pub use ds::{Giving, served};
 pub use pointers::{Course, Preview, Promotion, Repointing};

@@ -194,6 +194,11 @@ impl Runtime {
         self.0.resting.lock().unwrap_or_else(PoisonError::into_inner).remove(&entity)
     }
 
+    /// An id for a run that is to be cast here, for whoever has to know it before the cast begins.
+    pub fn fresh_run(&self) -> RunId {
+        self.ids().next(self.now().wall)
+    }
+
     pub fn loom(&self) -> &AnyLoom {
         &self.0.loom
     }

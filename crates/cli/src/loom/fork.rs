@@ -113,7 +113,7 @@ impl Fork {
             Wished::Restored => false,
             Wished::Fresh => true,
         };
-        let branch = Branch { intent: intent.map(Into::into), fresh, cancel: cancel.clone() };
+        let branch = Branch { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..Branch::default() };
         let reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }

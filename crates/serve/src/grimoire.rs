@@ -1,0 +1,33 @@
+//! What can be cast in a house, and how it is made.
+
+use cantrip_service::cantrip::Cantrip;
+use cantrip_service::cantrip::canon::EntityId;
+use cantrip_service::cantrip::reply::Refusal;
+use futures_util::future::BoxFuture;
+
+/// A spell as it is offered: enough to choose it by.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Card {
+    /// The name it is cast by.
+    pub name: String,
+    /// The crystal it thinks with.
+    pub crystal: String,
+    pub medium: String,
+    /// What it is for, in a line.
+    pub about: String,
+}
+
+/// Where spells come from. Surfaces do not know files; whoever opens the house does.
+///
+/// Both makings may take a while (an interpreter is started, a server is asked what it offers) and are safe to drop. Asked
+/// again they give an equal cantrip, unless the spell was changed meanwhile.
+pub trait Grimoire: Send + Sync {
+    /// Every spell that can be cast by name, in an order that stays.
+    fn spells(&self) -> Vec<Card>;
+
+    /// The cantrip of a spell. Only what [`Grimoire::spells`] lists is made: a caller from outside names no files.
+    fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>>;
+
+    /// The very cantrip that an entity was cast from, to go on with it.
+    fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>>;
+}

@@ -1,0 +1,240 @@
+//! The house that every surface opens onto: the service of each owner, the spells, and whoever follows a run.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
+use cantrip_service::cantrip::loom::{Actor, Loom};
+use cantrip_service::cantrip::reply::{Call, Refusal};
+use cantrip_service::cantrip::{Cancel, CastReply, Continuing, Runtime, store_refusal};
+use cantrip_service::{Ask, Branch, Service};
+use tokio::task::JoinHandle;
+
+use crate::grimoire::Grimoire;
+use crate::hub::Hub;
+
+/// One store, its spells and those who follow what is cast. Cheap to clone; all clones are the same house.
+///
+/// What it begins runs as a task of its own: a caller that goes away changes nothing, unless it cancels.
+#[derive(Clone)]
+pub struct House(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    hub: Hub,
+    grimoire: Arc<dyn Grimoire>,
+    services: Mutex<HashMap<Actor, Service>>,
+    /// What ends the runs that are under way here.
+    under_way: Mutex<HashMap<RunId, Cancel>>,
+}
+
+impl fmt::Debug for House {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("House").field("runtime", &self.0.runtime).finish_non_exhaustive()
+    }
+}
+
+/// A cast that was begun, or that was refused before anything was written.
+#[derive(Debug)]
+#[must_use = "wait for its reply, or let it run"]
+pub struct Begun {
+    /// None if nothing was begun: the reply says why, and is there already.
+    pub run: Option<RunId>,
+    pub cancel: Cancel,
+    reply: JoinHandle<CastReply>,
+}
+
+impl Begun {
+    /// What it came to. Dropping this while it waits changes nothing for the run.
+    pub async fn reply(self) -> CastReply {
+        match self.reply.await {
+            Ok(reply) => reply,
+            Err(stopped) => resume_unwind(stopped.into_panic()),
+        }
+    }
+}
+
+impl House {
+    /// Opens a house over a store's runtime. The runtime should be askable where an approval can be given later.
+    pub fn open(runtime: Runtime, grimoire: impl Grimoire + 'static) -> Self {
+        let hub = Hub::default();
+        Self(Arc::new(Inner {
+            runtime: runtime.watched_by(hub.clone()),
+            hub,
+            grimoire: Arc::new(grimoire),
+            services: Mutex::default(),
+            under_way: Mutex::default(),
+        }))
+    }
+
+    /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand.
+    pub fn service(&self, owner: &Actor) -> Service {
+        let mut services = self.0.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || Service::new(self.0.runtime.acting_for(owner.clone()));
+        services.entry(owner.clone()).or_insert_with(made).clone()
+    }
+
+    pub fn grimoire(&self) -> &dyn Grimoire {
+        &*self.0.grimoire
+    }
+
+    pub fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<RunId, Cancel>> {
+        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks every run that is under way here to rest where it can go on, and hands its lease back.
+    pub fn park_all(&self) {
+        for cancel in self.under_way().values() {
+            cancel.park();
+        }
+    }
+
+    /// How many runs are under way here.
+    pub fn busy(&self) -> usize {
+        self.under_way().len()
+    }
+
+    /// Casts a spell.
+    pub async fn cast(&self, owner: &Actor, spell: &str, ask: Ask) -> Begun {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.fresh_run()), ask.cancel.clone());
+        let (house, service, spell) = (self.clone(), self.service(owner), spell.to_owned());
+        self.begin(run, cancel, async move {
+            match house.grimoire().cantrip(&spell).await {
+                Ok(cantrip) => service.cast(&cantrip, Ask { run: Some(run), ..ask }).await,
+                Err(refusal) => refused(&service, "cast", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Sends something to an entity; one that is not at hand is taken up from the loom first.
+    pub async fn send(&self, owner: &Actor, entity: EntityId, ask: Ask) -> Begun {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.fresh_run()), ask.cancel.clone());
+        let (house, service) = (self.clone(), self.service(owner));
+        self.begin(run, cancel, async move {
+            let cantrip = match house.grimoire().of_entity(entity).await {
+                Ok(cantrip) => cantrip,
+                Err(refusal) => return refused(&service, "send", refusal).await,
+            };
+            let taken = service.take_up(&cantrip, entity).await;
+            if !taken.reply.reply_type().is_success() {
+                return CastReply { guarded: taken, outcome: None, run: None, entity: None };
+            }
+            service.send(entity, Ask { run: Some(run), ..ask }).await
+        })
+        .await
+    }
+
+    /// Branches off behind a turn.
+    pub async fn fork(&self, owner: &Actor, at: TurnId, branch: Branch) -> Begun {
+        let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.fresh_run()), branch.cancel.clone());
+        let (house, service) = (self.clone(), self.service(owner));
+        self.begin(run, cancel, async move {
+            let found = match service.runtime().loom().turn(at).await {
+                Ok(turn) => house.grimoire().of_entity(turn.entity_id).await,
+                Err(error) => Err(store_refusal(&error)),
+            };
+            match found {
+                Ok(cantrip) => service.fork(&cantrip, at, Branch { run: Some(run), ..branch }).await,
+                Err(refusal) => refused(&service, "fork", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Goes on with a run that waits, or whose process is gone.
+    pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> Begun {
+        let (house, service, ends) = (self.clone(), self.service(owner), cancel.clone());
+        self.begin(run, cancel, async move {
+            match house.cantrip_of(run).await {
+                Ok(cantrip) => service.resume(&cantrip, run, &ends).await,
+                Err(refusal) => refused(&service, "resume", refusal).await,
+            }
+        })
+        .await
+    }
+
+    /// Goes on with a run that was cut off: a run of its own, of the same entity under the same intent.
+    pub async fn continue_run(&self, owner: &Actor, run: RunId, continuing: Continuing, cancel: Cancel) -> Begun {
+        let (house, service, next) = (self.clone(), self.service(owner), self.0.runtime.fresh_run());
+        let continuing = continuing.as_run(next).cancelled_by(&cancel);
+        self.begin(next, cancel, async move {
+            match house.cantrip_of(run).await {
+                Ok(cantrip) => service.continue_run(&cantrip, run, continuing).await,
+                Err(refusal) => refused(&service, "continue", refusal).await,
+            }
+        })
+        .await
+    }
+
+    async fn cantrip_of(&self, run: RunId) -> Result<cantrip_service::cantrip::Cantrip, Refusal> {
+        let view = self.0.runtime.loom().run(run).await.map_err(|error| store_refusal(&error))?;
+        let nothing = || {
+            let wrong = cantrip_service::cantrip::reply::codes::wrong_state;
+            Refusal::from(wrong("run", run.to_string(), "no cast", "going on", "a cast"))
+        };
+        self.grimoire().of_entity(view.entity_id.ok_or_else(nothing)?).await
+    }
+
+    /// Runs it as a task and returns once it is on record, or over.
+    async fn begin(&self, run: RunId, cancel: Cancel, work: impl Future<Output = CastReply> + Send + 'static) -> Begun {
+        let begins = self.0.hub.begins(run);
+        self.under_way().insert(run, cancel.clone());
+        let house = self.clone();
+        let mut task = tokio::spawn(async move {
+            let ended = Ended { house, run };
+            let reply = work.await;
+            drop(ended);
+            reply
+        });
+        tokio::select! {
+            biased;
+            told = begins => match told {
+                Ok(()) => Begun { run: Some(run), cancel, reply: task },
+                // It came to rest unseen.
+                Err(_) => rested(task.await, cancel),
+            },
+            reply = &mut task => rested(reply, cancel),
+        }
+    }
+}
+
+/// A cast that is over already.
+fn rested(reply: Result<CastReply, tokio::task::JoinError>, cancel: Cancel) -> Begun {
+    let run = reply.as_ref().ok().and_then(|reply| reply.run);
+    let reply = tokio::spawn(async move {
+        match reply {
+            Ok(reply) => reply,
+            Err(stopped) => resume_unwind(stopped.into_panic()),
+        }
+    });
+    Begun { run, cancel, reply }
+}
+
+/// Lets go of a run however its task ends.
+struct Ended {
+    house: House,
+    run: RunId,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.house.0.hub.rests(self.run);
+        self.house.under_way().remove(&self.run);
+    }
+}
+
+async fn refused(service: &Service, name: &str, refusal: Refusal) -> CastReply {
+    let guarded = service.runtime().guard().call(Call::surface(name), |rb| async { rb.refuse(refusal) }).await;
+    CastReply { guarded, outcome: None, run: None, entity: None }
+}

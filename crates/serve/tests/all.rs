@@ -1,0 +1,3 @@
+//! The suite of this room.
+
+mod house;

@@ -1,0 +1,87 @@
+//! What every surface relies on: a cast has its run's id from the beginning, can be followed, and goes on without its caller.
+
+use cantrip_serve::{Card, Grimoire, House};
+use cantrip_service::Ask;
+use cantrip_service::cantrip::canon::EntityId;
+use cantrip_service::cantrip::circle::gate::builtin;
+use cantrip_service::cantrip::crystal::{Response, Script, Scripted};
+use cantrip_service::cantrip::loom::{Actor, Loom, RunState};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::cantrip::{Cantrip, Runtime};
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use serde_json::json;
+
+struct One(Cantrip);
+
+impl Grimoire for One {
+    fn spells(&self) -> Vec<Card> {
+        let word = |word: &str| word.to_owned();
+        vec![Card {
+            name: word("three"),
+            crystal: word("scripted/three"),
+            medium: word("conversation"),
+            about: word(""),
+        }]
+    }
+
+    fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        let found = if spell == "three" { Ok(self.0.clone()) } else { Err(codes::not_found("spell", spell).into()) };
+        ready(found).boxed()
+    }
+
+    fn of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+        ready(Ok(self.0.clone())).boxed()
+    }
+}
+
+fn house() -> House {
+    let script = Script::new([Response::call("c1", "done", json!({"answer": 3}))]);
+    let cantrip = Cantrip::builder()
+        .crystal(Scripted::new("scripted/three", script))
+        .gate(builtin::done())
+        .ward("max_turns", 5)
+        .build()
+        .expect("a cantrip");
+    House::open(Runtime::in_memory(), One(cantrip))
+}
+
+fn owner() -> Actor {
+    Actor::new("local").expect("a name")
+}
+
+#[tokio::test]
+async fn a_cast_is_on_record_when_it_has_begun_and_answers_at_its_end() {
+    let house = house();
+    let begun = house.cast(&owner(), "three", Ask::on("how many?")).await;
+    let run = begun.run.expect("it has begun");
+    let view = house.runtime().loom().run(run).await.expect("it is on record");
+    assert_eq!(view.run_id, run);
+    assert_eq!(begun.reply().await.answer(), Some(&json!(3)));
+    assert_eq!(house.runtime().loom().run(run).await.expect("on record").state, RunState::Terminated);
+    assert_eq!(house.busy(), 0);
+}
+
+#[tokio::test]
+async fn who_follows_a_run_sees_its_events_until_it_rests() {
+    let house = house();
+    let run = house.runtime().fresh_run();
+    let mut events = house.hub().follow(run).expect("there is room");
+    let begun = house.cast(&owner(), "three", Ask { run: Some(run), ..Ask::on("how many?") }).await;
+    assert_eq!(begun.run, Some(run));
+    let mut kinds = Vec::new();
+    while let Some(event) = events.recv().await {
+        assert_eq!(event.session_id.as_str(), run.to_string());
+        kinds.push(event.payload.kind());
+    }
+    assert_eq!((kinds.first().copied(), kinds.last().copied()), (Some("response_start"), Some("response_done")));
+}
+
+#[tokio::test]
+async fn what_cannot_begin_is_refused_without_a_run() {
+    let house = house();
+    let begun = house.cast(&owner(), "four", Ask::on("how many?")).await;
+    assert_eq!(begun.run, None);
+    let reply = begun.reply().await;
+    cantrip_reply::testing::assert_code(&reply.guarded.reply, codes::NOT_FOUND);
+    assert_eq!(house.busy(), 0);
+}
