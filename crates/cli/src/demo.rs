@@ -19,7 +19,7 @@ use crate::tour::tour;
 const EVENTS: &str = include_str!("../../../examples/turn.jsonl");
 
 /// See it at work: a cast, a fork, a replay, a kill that costs nothing, a budget, an approval, a predict with
-/// its receipt, the four outcomes of a call, a streamed turn. Needs no key and no service.
+/// its receipt, a canary and its rollback, the four outcomes of a call, a streamed turn. Needs no key and no service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {

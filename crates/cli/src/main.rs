@@ -34,6 +34,7 @@ mod present;
 mod process;
 mod receipt;
 mod receipted;
+mod rolled_out;
 mod run;
 mod schema;
 mod sig;

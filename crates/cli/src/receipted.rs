@@ -1,4 +1,4 @@
-//! A predict, its repair and its receipt, shown at work.
+//! A predict, its repair and its receipt, shown at work; then another artifact of the same signature.
 //!
 //! A script stands in for the model; the schema, the repair, the receipt and the check of it are real.
 
@@ -14,6 +14,7 @@ use cantrip_reply::Guard;
 use serde_json::json;
 
 use crate::present::{BOLD, DIM, colour};
+use crate::rolled_out::rolled_out;
 
 /// Runs it and says what happened, or what did not.
 pub(crate) async fn receipted(guard: &Guard, text: &mut String) -> Result<(), String> {
@@ -26,7 +27,8 @@ pub(crate) async fn receipted(guard: &Guard, text: &mut String) -> Result<(), St
     let runtime = Runtime::in_memory().guarded_by(guard.clone());
     let loom = runtime.loom().clone();
     let crystal = AnyCrystal::new(script.clone());
-    let predictor = Predictor::new(runtime, move |_: Option<&str>| Ok(crystal.clone()), Traces::inline(), clock, ids);
+    let predictor =
+        Predictor::new(runtime.clone(), move |_: Option<&str>| Ok(crystal.clone()), Traces::inline(), clock, ids);
 
     let _ = writeln!(text, "{BOLD}What a model answers fits its schema, and leaves a receipt{BOLD:#}\n");
     let classify = "@cantrip/text/Classify.v1";
@@ -58,5 +60,5 @@ pub(crate) async fn receipted(guard: &Guard, text: &mut String) -> Result<(), St
         return Err(format!("{}: {}", first.kind, first.detail));
     }
     let _ = writeln!(text, "    {style}{word:<8}{style:#} {} receipt, as it was written\n", verified.receipts);
-    Ok(())
+    rolled_out(&runtime, &id, text).await
 }

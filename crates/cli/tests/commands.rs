@@ -292,6 +292,24 @@ fn the_demo_shows_each_outcome_as_it_really_came() {
         assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
     }
     assert!(!shown.contains("divide"), "what a panic says belongs in the log:\n{shown}");
+    // A canary for a quarter, by what each receipt says, and the way back.
+    let split = |line: &&str| line.trim().starts_with("of 100 callers");
+    let canaries = shown.lines().find(split).and_then(|line| line.split_whitespace().nth(3)?.parse::<u32>().ok());
+    assert!(canaries.is_some_and(|canaries| (10..=40).contains(&canaries)), "{shown}");
+    let served: Vec<Vec<&str>> = shown
+        .lines()
+        .filter(|line| line.contains("is answered by the"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let [on_trial, other, back] = served.as_slice() else { panic!("three callers:\n{shown}") };
+    assert_eq!((on_trial[5], other[5], back[5]), ("canary,", "primary,", "primary,"), "{shown}");
+    assert_eq!(on_trial[0], back[0], "the same caller before and after");
+    assert_ne!(on_trial[6], other[6], "two artifacts");
+    assert_eq!(other[6], back[6]);
+    for expected in ["cantrip pointer canary Classify art_", "--percent 25", "cantrip pointer rollback Classify"] {
+        assert!(shown.contains(expected), "{expected:?} is not in:\n{shown}");
+    }
+    assert!(shown.contains("set, canary, rollback"), "{shown}");
 }
 
 /// The commands that the demo ends with, pasted one after the other into one shell that stands here.
