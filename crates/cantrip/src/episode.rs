@@ -431,7 +431,7 @@ fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
 async fn failed(run: Option<&Arc<Run>>) {
     let Some(run) = run else { return };
     tracing::error!(run = %run.id, "the run failed: a panic outside a gate");
-    let error = Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".to_owned() };
+    let error = Fault::new(codes::CRASH.any(), "unexpected failure");
     let record = (run.runtime.now().wall, Event::from(Failed { error }));
     if let Err(stopped) = run.append(vec![record], Vec::new()).await {
         tracing::error!(run = %run.id, ?stopped, "the failure could not be recorded");

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, FoldId, Timestamp, TurnId};
-use cantrip_loom::{BodyRef, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
+use cantrip_loom::{BodyRef, CallId, Caller, Closing, Epoch, Error, Event, Intent, Origin, Record};
 use serde_json::Value;
 
 use crate::driver::Log;
-use crate::machine::DECIDED;
+use crate::machine::{DECIDED, RESERVED};
 
 /// Whom the records of a run speak of. They name turns, casts and calls; whose those are was said before.
 #[derive(Debug, Default)]
@@ -71,9 +71,13 @@ impl Owners {
             Event::Parked(parked) => of_cast(&parked.cast_id),
             Event::End(end) => of_cast(&end.cast_id),
             Event::Reward(reward) => of_turn(&reward.turn_id),
-            Event::Other { payload, .. } => {
-                let cast = payload.get("cast_id").and_then(Value::as_str).and_then(|cast| cast.parse().ok());
+            Event::Other { kind, payload } => {
+                let named = |key: &str| payload.get(key).and_then(Value::as_str);
+                let cast = named("cast_id").and_then(|cast| cast.parse().ok());
+                // The store writes what it held, and knows the call.
+                let call = named("call_id").filter(|_| kind == RESERVED).and_then(|call| call.parse().ok());
                 cast.and_then(|cast: CastId| of_cast(&cast))
+                    .or_else(|| call.and_then(|call: CallId| self.caller(call.caller())))
             }
         }
     }

@@ -72,6 +72,11 @@ async fn a_call_cut_off_by_a_crash_is_unknown_unless_it_may_be_made_again() {
         if idempotent {
             assert_eq!((&settled.result, keys.len()), (&json!(5), 2));
             assert_eq!(keys[0], keys[1]);
+            // What is made again is judged again, and that can be decided anew from its record.
+            let decision = settled.decision.as_ref().expect("a decision");
+            assert_eq!(decision.decision.reason_code.as_str(), "policy_allowed.default");
+            let again = heir.redecide(died.run.unwrap()).await.unwrap();
+            assert!(matches!(again, cantrip::policy::Redecided::Same { decisions: 2 }), "the call and done: {again:?}");
         } else {
             assert_eq!((settled.reply.code.as_str(), keys.len()), (codes::OUTCOME_UNKNOWN.any().as_str(), 1));
         }

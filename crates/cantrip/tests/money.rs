@@ -93,6 +93,9 @@ async fn a_cast_with_a_budget_has_an_authorization_of_its_own_and_no_other_pays(
     let cast = runtime.cast(&cantrip, Casting::on("go").budget(money("0.022 USD"))).await;
     assert_eq!(cast.answer(), None, "2,000 tokens are 20,000 micros: what is left pays for no answer");
     assert_code(cast.reply(), codes::BUDGET_SPENT);
+    let told = cast.reply().data();
+    assert_eq!(told["reason_code"], "policy_denied.budget_exhausted", "{told:?}");
+    assert_eq!(told["run_id"], json!(cast.run), "and whose reply it is: {told:?}");
     let all = runtime.loom().authorizations(Page::FIRST).await.unwrap().items;
     let own = all.iter().find(|row| row.id != AuthorizationRef::Local).expect("one of its own");
     let terms = own.terms();
@@ -134,6 +137,7 @@ async fn a_budget_in_a_currency_that_the_crystal_is_not_priced_in_is_refused() {
     assert_eq!(cast.answer(), None);
     assert_code(cast.reply(), codes::NOT_AUTHORIZED);
     assert!(cast.reply().message().contains("currency_mismatch"), "{:?}", cast.reply());
+    assert_eq!(cast.reply().data()["reason_code"], "policy_denied.currency_mismatch");
     assert_eq!(rows(&runtime).await, []);
 }
 

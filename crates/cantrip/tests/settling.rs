@@ -298,7 +298,9 @@ async fn a_purchase_cut_off_by_a_crash_is_unknown_and_one_that_may_be_repeated_i
         assert!(keys.iter().all(|key| *key == keys[0]), "the same key: {keys:?}");
         assert_eq!(why(&heir).await[0].0, state);
         let code = if repeats { codes::GATE_OK.any() } else { codes::OUTCOME_UNKNOWN.any() };
-        assert_eq!(first_call(&heir, &cantrip).await.0, code.as_str());
+        // Whatever became of it, what allowed it stands in its record.
+        let allowed = Some("policy_allowed.default".to_owned());
+        assert_eq!(first_call(&heir, &cantrip).await, (code.as_str().to_owned(), allowed));
         adds_up(&heir).await;
     }
 }
@@ -505,11 +507,15 @@ async fn an_authorization_of_an_entity_pays_for_its_children_and_nothing_wider_s
 
 #[tokio::test(start_paused = true)]
 async fn what_joins_the_three_labels_is_denied_by_policy_through_a_child_too() {
-    for child in [false, true] {
+    for (child, costs) in [(false, false), (true, false), (false, true)] {
         let (runtime, count) = (memory(), Count::default());
         let read = gate("look", "Looks.", |asked: Numbered| std::future::ready(Ok::<_, Refusal>(asked.n)))
             .labels([Label::PrivateData, Label::UntrustedContent]);
         let send: AnyGate = counting("send", &count).labelled([Label::ExternalComm]);
+        let dear = gate("send", "Sends.", |asked: Numbered| std::future::ready(Ok::<_, Refusal>(asked.n)))
+            .labels([Label::ExternalComm])
+            .settling(up_to("1.00 USD"));
+        let send = if costs { dear.into() } else { send };
         let crystal = Acting(move |request: &Request| {
             let sends = support::intent_of(request) == "send it";
             match (sends, said_before(request)) {

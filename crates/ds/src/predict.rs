@@ -583,7 +583,7 @@ impl Predictor {
         let Value::Object(payload) = told else { return Err(codes::crash().into()) };
         let decided = Event::Other { kind: "policy.decision".to_owned(), payload };
         let code = codes::NOT_AUTHORIZED.any();
-        let error = Fault { mark: code.into(), message: decision.reason_code.to_string() };
+        let error = Fault::new(code, decision.reason_code.to_string()).because(Some(decision.reason_code.as_str()));
         let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
         let receipt = filing.receipt(&opens, Status::Denied, Some(code.as_str().to_owned()));
         let step = Step::opens(StepId::new("denied").expect("a short name"), run, None)

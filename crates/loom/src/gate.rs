@@ -48,6 +48,21 @@ pub struct Fault {
     #[serde(flatten)]
     pub mark: ReplyMark,
     pub message: String,
+    /// Why policy refused, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_code: Option<String>,
+}
+
+impl Fault {
+    pub fn new(mark: impl Into<ReplyMark>, message: impl Into<String>) -> Self {
+        Self { mark: mark.into(), message: message.into(), reason_code: None }
+    }
+
+    /// With the reason that policy gave.
+    #[must_use]
+    pub fn because(self, reason_code: Option<impl Into<String>>) -> Self {
+        Self { reason_code: reason_code.map(Into::into), ..self }
+    }
 }
 
 /// A child that a call spawned, and how it ended.

@@ -126,10 +126,8 @@ fn killed(place: &Place, kills: u64) {
             let owner = cantrip_loom::Owner::new("heir").unwrap();
             let lease = store.acquire(orphan.run_id, owner, late, std::time::Duration::from_secs(9)).await.unwrap();
             let records: Vec<Record> = store.read(orphan.run_id, Seq::START).try_collect().await.unwrap();
-            let (error, last) = (
-                cantrip_loom::Fault { mark: cantrip_reply::codes::CRASH.any().into(), message: "killed".into() },
-                records.last().unwrap().seq,
-            );
+            let (error, last) =
+                (cantrip_loom::Fault::new(cantrip_reply::codes::CRASH.any(), "killed"), records.last().unwrap().seq);
             let failed = cantrip_loom::Draft::new(late, Event::from(cantrip_loom::Failed { error })).unwrap();
             let step = cantrip_loom::Step::holds(cantrip_loom::StepId::new("heir").unwrap(), lease).record(failed);
             assert_eq!(store.append(step).await.unwrap(), cantrip_loom::Answer::Committed(last.next()));

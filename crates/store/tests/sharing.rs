@@ -171,8 +171,7 @@ async fn a_run_that_failed_in_one_process_is_given_up_in_all<K: Kit>(kit: K) {
     weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
     let turn = opened.turn_id;
-    let error =
-        cantrip_loom::Fault { mark: cantrip_reply::codes::CRASH.any().into(), message: "unexpected failure".into() };
+    let error = cantrip_loom::Fault::new(cantrip_reply::codes::CRASH.any(), "unexpected failure");
     let step = Step::holds(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(opened))
         .record(weaver.draft(cantrip_loom::Failed { error }));

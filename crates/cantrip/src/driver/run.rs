@@ -14,6 +14,7 @@ use cantrip_loom::{
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
 use futures_util::{FutureExt, TryStreamExt};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
@@ -545,9 +546,12 @@ impl Words for Spoken<'_> {
         let code = refusal.code();
         let call = Call::gate(self.trace, self.what);
         match self.guard.call(call, |rb| async { rb.refuse(refusal) }).now_or_never() {
-            Some(guarded) => Fault { mark: guarded.reply.code().into(), message: guarded.reply.message() },
+            Some(guarded) => {
+                let reason = guarded.reply.data().get("reason_code").and_then(Value::as_str);
+                Fault::new(guarded.reply.code(), guarded.reply.message()).because(reason)
+            }
             // A tool that waits for nothing is ready at once; should it not be, the code says enough.
-            None => Fault { mark: code.into(), message: code.as_str().to_owned() },
+            None => Fault::new(code, code.as_str()),
         }
     }
 }

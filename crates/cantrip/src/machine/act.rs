@@ -143,7 +143,7 @@ impl Machine {
                     }
                     break;
                 }
-                again.push(self.resumed_work(number)?);
+                again.push(number);
                 continue;
             }
             if !again.is_empty() || self.group()?.settled(number) {
@@ -172,7 +172,7 @@ impl Machine {
             }
         }
         if !again.is_empty() {
-            return Ok(Some(Effect::Execute(again)));
+            return self.repeat(again, world);
         }
         if !entries.is_empty() {
             self.clear(entries);
@@ -356,7 +356,7 @@ impl Machine {
 
     /// What becomes of a delegation that was started before: its children are gone on with.
     pub(super) fn resumed(&mut self, number: u32, _: &World<'_>) -> Result<Effect, Error> {
-        let again = self.again(number)?;
+        let again = self.again(number, Labels::none())?.map(|(effect, _)| effect);
         let call = self.group()?.call_id(number);
         let parent = self.parent;
         match (again, parent) {
@@ -371,9 +371,48 @@ impl Machine {
         }
     }
 
+    /// Calls that were started before and have no answer. Those that are made again are judged again: what allowed them may
+    /// have been taken back since.
+    pub(super) fn repeat(&mut self, numbers: Vec<u32>, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        let mut entries = Vec::new();
+        for number in numbers.iter().copied().filter(|_| world.payer.is_some()) {
+            let judged = self.group()?.decisions.contains_key(&number) || self.group()?.reservation(number).is_some();
+            if judged {
+                continue;
+            }
+            let touched = self.touched.clone();
+            let (Some(asks), Some((Decided::Execute(permit), reasons))) =
+                (self.stale_asks(number)?, self.again(number, touched.clone())?)
+            else {
+                continue;
+            };
+            if permit.gate().promises().is_idempotent() {
+                entries.push(Entry::new(asks, Way::Enter(permit), reasons, touched));
+            }
+        }
+        if !entries.is_empty() {
+            self.clear_again(entries, numbers);
+            return Ok(None);
+        }
+        let works = numbers.into_iter().map(|number| self.resumed_work(number)).collect::<Result<_, _>>()?;
+        Ok(Some(Effect::Execute(works)))
+    }
+
+    /// What a call asked for that was started before.
+    fn stale_asks(&mut self, number: u32) -> Result<Option<Asks>, Error> {
+        let code = self.facts.circle.medium().is_code();
+        let Some((call, _, _)) = self.group()?.stale(number) else { return Ok(None) };
+        let given = match (code, call.args.clone()) {
+            (true, Value::Object(arguments)) => Given::Code(Ok(arguments)),
+            (_, args) => Given::Tool(args),
+        };
+        let (gate, tool_call_id) = (call.gate.clone(), call.tool_call_id.clone());
+        Ok(Some(Asks { number, gate, given, tool_call_id, spelled: false }))
+    }
+
     /// What becomes of a call that was started before and has no answer.
     pub(super) fn resumed_work(&mut self, number: u32) -> Result<Work, Error> {
-        let again = self.again(number)?;
+        let again = self.again(number, Labels::none())?.map(|(effect, _)| effect);
         let gate = self.stale_gate(number)?;
         let (key, tool_call_id) = match self.group()?.stale(number) {
             Some((call, _, key)) => (key.cloned(), call.tool_call_id.clone()),
@@ -406,19 +445,15 @@ impl Machine {
         self.group()?.calls.get(&number).map(|call| call.gate.clone()).ok_or(fault)
     }
 
-    /// The effect that was allowed when a call was started, decided again: the circle decides the same way each time.
-    fn again(&mut self, number: u32) -> Result<Option<Decided>, Error> {
-        let code = self.facts.circle.medium().is_code();
-        let Some((call, _, _)) = self.group()?.stale(number) else { return Ok(None) };
-        let (gate, args) = (call.gate.clone(), call.args.clone());
-        let given = match (code, args) {
-            (true, Value::Object(arguments)) => Given::Code(Ok(arguments)),
-            (_, args) => Given::Tool(args),
-        };
-        let standing = Standing { calls: 0, touched: Labels::none(), askable: true, children: 0 };
-        Ok(match self.facts.circle.decide(Asking { gate: &gate, given }, &standing) {
+    /// The effect that was allowed when a call was started, decided again, and why a person has to be asked about it: the
+    /// circle decides the same way each time.
+    fn again(&mut self, number: u32, touched: Labels) -> Result<Option<(Decided, Vec<ApprovalReason>)>, Error> {
+        let Some(asks) = self.stale_asks(number)? else { return Ok(None) };
+        let standing = Standing { calls: 0, touched, askable: true, children: 0 };
+        Ok(match self.facts.circle.decide(Asking { gate: &asks.gate, given: asks.given }, &standing) {
             Decision::Refused(_) => None,
-            Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => Some(effect),
+            Decision::Allowed(effect) => Some((effect, Vec::new())),
+            Decision::NeedsApproval { then, reasons } => Some((then, reasons)),
         })
     }
 }

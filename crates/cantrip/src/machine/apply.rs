@@ -84,6 +84,7 @@ impl Machine {
             }
             Event::Other { kind, payload } => {
                 self.approval(kind, at, payload);
+                self.held_before(kind, payload);
                 Ok(())
             }
             // Where it begins it was told before; what a child is, that a run waited or failed, and what someone thought

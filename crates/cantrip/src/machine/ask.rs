@@ -252,9 +252,11 @@ impl Machine {
         let (amount, output_tokens) = match self.costs(&cantrip.price_at(place), wanted, world) {
             Costs::Nothing => (None, wanted),
             Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
-            Costs::TooDear => {
-                let fault = self.too_dear(world).map(|refusal| world.words.fault(refusal));
-                self.end_alone(TruncationReason::MaxCost, fault, world)?;
+            Costs::TooDear { shortest: Some(amount), output_tokens } if self.policy_is_to_refuse(world) => {
+                (Some(amount), output_tokens)
+            }
+            Costs::TooDear { .. } => {
+                self.end_alone(TruncationReason::MaxCost, None, world)?;
                 return Ok(Effect::Finish);
             }
             Costs::Unpriced => {

@@ -3,9 +3,11 @@
 //! What costs nothing is judged before it begins. What costs something is judged in the transaction that reserves it, which
 //! is that of its start: one that is not paid for never begins. Whichever way it goes, the decision stands in its record.
 
+use std::collections::BTreeMap;
+
 use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
 use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit};
-use cantrip_loom::{Error, Event, Judged};
+use cantrip_loom::{CallId, Error, Event, Judged};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{ApprovalKind, Decided, Decision, Evaluation, Operation, ReasonCode, Ruling, Subject};
 use serde_json::{Map, Value, json};
@@ -13,16 +15,21 @@ use serde_json::{Map, Value, json};
 use super::act::Asks;
 use super::approve::{APPROVAL_SECONDS, Decided as Verdict, Waits};
 use super::money::{Unpaid, refusal};
-use super::{About, Effect, FreeCall, Inquiry, Machine, Said, World};
+use super::{About, Effect, FreeCall, Inquiry, Machine, Phase, Said, World};
 
 /// What a decision that was no yes is told as.
 const DECISION: &str = "policy.decision";
+/// What a hold is told as.
+pub(crate) const RESERVED: &str = "spend.reserved";
 
 /// Calls that passed the checks of the circle, in call order, on their way through policy and money.
 #[derive(Debug)]
 pub(super) struct Entering {
     entries: Vec<Entry>,
     stage: Clearing,
+    /// They were started before this machine: these are made again, or refused if that is no longer allowed. Not all of
+    /// them need to be asked about.
+    again: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,11 +106,16 @@ impl Entry {
     }
 
     fn trifecta(&self) -> Option<(&Labels, &str)> {
-        self.reasons.iter().find_map(|reason| match reason {
-            ApprovalReason::Trifecta { touched, toml } => Some((touched, toml.as_str())),
-            ApprovalReason::Required => None,
-        })
+        trifecta(&self.reasons)
     }
+}
+
+/// What was touched before a call that completes the set, and the line that says otherwise.
+fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str)> {
+    reasons.iter().find_map(|reason| match reason {
+        ApprovalReason::Trifecta { touched, toml } => Some((touched, toml.as_str())),
+        ApprovalReason::Required => None,
+    })
 }
 
 impl Way {
@@ -135,7 +147,12 @@ impl Machine {
     /// Calls that may begin together, as far as the circle is concerned.
     pub(super) fn clear(&mut self, entries: Vec<Entry>) {
         let stage = if entries.iter().all(Entry::is_refused) { Clearing::Cleared } else { Clearing::Authorize };
-        self.entering = Some(Entering { entries, stage });
+        self.entering = Some(Entering { entries, stage, again: None });
+    }
+
+    /// The same of calls that were started before, some of which are made again.
+    pub(super) fn clear_again(&mut self, entries: Vec<Entry>, numbers: Vec<u32>) {
+        self.entering = Some(Entering { entries, stage: Clearing::Authorize, again: Some(numbers) });
     }
 
     /// The next step of the calls that are on their way in, if any are.
@@ -156,7 +173,10 @@ impl Machine {
                 self.entering = Some(entering);
                 Ok(Some(Effect::Authorize(inquiries)))
             }
-            Clearing::Cleared => self.entered(entering, world).map(Some),
+            Clearing::Cleared => match entering.again {
+                Some(numbers) => self.entered_again(entering.entries, numbers).map(Some),
+                None => self.entered(entering, world).map(Some),
+            },
         }
     }
 
@@ -217,7 +237,9 @@ impl Machine {
                     match decided.decision.decision {
                         Ruling::Allowed => entry.decision = Some((evaluation, Some(judged))),
                         Ruling::Denied => {
-                            let refusal = self.denied(entry, &decided.decision, world);
+                            let (gate, ..) = entry.named();
+                            let (number, reasons) = (entry.asks.number, &entry.reasons);
+                            let refusal = self.denied(number, &gate, reasons, &decided.decision, world);
                             self.note(decided, world)?;
                             entry.decision = Some((evaluation, None));
                             entry.way = Way::Refused(refusal);
@@ -252,24 +274,24 @@ impl Machine {
         Ok(())
     }
 
-    /// What an entity reads of a denial.
-    fn denied(&self, entry: &Entry, decision: &Decision, world: &World<'_>) -> Refusal {
-        let (gate, ..) = entry.named();
-        match (decision.reason_code.as_str(), entry.trifecta()) {
-            ("policy_denied.trifecta", Some((touched, toml))) => {
+    /// What an entity reads of a denial of this call, which a ward may have had reasons to ask about.
+    fn denied(
+        &self,
+        number: u32,
+        gate: &str,
+        reasons: &[ApprovalReason],
+        decision: &Decision,
+        world: &World<'_>,
+    ) -> Refusal {
+        match (decision.reason_code.as_str(), self.verdict_on(number), trifecta(reasons)) {
+            ("policy_denied.trifecta", _, Some((touched, toml))) => {
                 let data = json!({"touched": touched, "reason_code": decision.reason_code});
                 codes::trifecta(gate, toml).data(data).into()
             }
-            (code, _) => self.denied_by(code, entry.asks.number, &gate, decision, world),
-        }
-    }
-
-    fn denied_by(&self, code: &str, number: u32, gate: &str, decision: &Decision, world: &World<'_>) -> Refusal {
-        match (code, self.verdict_on(number)) {
-            ("policy_denied.approval_refused" | "policy_denied.approval_expired", Some(verdict)) => {
+            ("policy_denied.approval_refused" | "policy_denied.approval_expired", Some(verdict), _) => {
                 verdict.refusal(gate.to_owned())
             }
-            ("policy_denied.approval_expired", None) => codes::no_decision(gate, APPROVAL_SECONDS).into(),
+            ("policy_denied.approval_expired", None, _) => codes::no_decision(gate, APPROVAL_SECONDS).into(),
             _ => refusal(decision, gate, &format!("a call of {gate}"), world),
         }
     }
@@ -317,6 +339,28 @@ impl Machine {
         Ok(Effect::Execute(works))
     }
 
+    /// Calls that are on record as started are carried out, each with what policy said to it now.
+    fn entered_again(&mut self, entries: Vec<Entry>, numbers: Vec<u32>) -> Result<Effect, Error> {
+        let mut refused = BTreeMap::new();
+        for entry in entries {
+            let number = entry.asks.number;
+            if let Some(decision) = entry.decision {
+                self.group()?.decisions.insert(number, decision);
+            }
+            if let Way::Refused(refusal) = entry.way {
+                refused.insert(number, (entry.asks, refusal));
+            }
+        }
+        let mut works = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            works.push(match refused.remove(&number) {
+                Some((asks, refusal)) => self.refuse(&asks, refusal)?,
+                None => self.resumed_work(number)?,
+            });
+        }
+        Ok(Effect::Execute(works))
+    }
+
     /// What has to be held for a call, and what its subject is recognised by; none for one that is free.
     fn call_hold(
         &mut self,
@@ -353,7 +397,7 @@ impl Machine {
                 Ok(())
             }
             Unpaid::Refused(decision) => {
-                let refusal = self.denied_by(decision.reason_code.as_str(), asks.number, &gate, &decision, world);
+                let refusal = self.denied(asks.number, &gate, &reasons, &decision, world);
                 let authorization_id = world.payer.map(|payer| payer.authorization);
                 let mut entry = Entry::new(asks, Way::Refused(refusal), reasons, touched);
                 entry.decision = Some((Evaluation { decision, authorization_id }, None));
@@ -369,6 +413,23 @@ impl Machine {
             self.group()?.decisions.insert(paying.asks.number, (evaluation, None));
         }
         Ok(())
+    }
+
+    /// What allowed the hold of a call that another process started: whoever carries it out again has it on record.
+    pub(super) fn held_before(&mut self, kind: &str, payload: &Map<String, Value>) {
+        if kind != RESERVED {
+            return;
+        }
+        let Phase::Acting(group) = &mut self.phase else { return };
+        let text = |key: &str| payload.get(key).and_then(Value::as_str);
+        let call = text("call_id").and_then(|call| call.parse::<CallId>().ok());
+        let decision = payload.get("decision").and_then(|made| serde_json::from_value::<Evaluation>(made.clone()).ok());
+        if let (Some(call), Some(decision)) = (call, decision)
+            && group.call_id(call.number()) == call
+            && group.reservation(call.number()).is_some()
+        {
+            group.decisions.insert(call.number(), (decision, None));
+        }
     }
 
     /// Whether what is about to be appended starts a call that has to be paid for.
@@ -424,7 +485,7 @@ mod tests {
 
     impl Words for Mute {
         fn fault(&self, refusal: Refusal) -> Fault {
-            Fault { mark: refusal.code().into(), message: refusal.code().as_str().to_owned() }
+            Fault::new(refusal.code(), refusal.code().as_str())
         }
     }
 

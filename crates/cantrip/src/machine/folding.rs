@@ -222,7 +222,7 @@ impl Machine {
         let (amount, output_tokens) = match self.costs_of(&price, bound, wanted, world) {
             Costs::Nothing => (None, wanted),
             Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
-            Costs::TooDear | Costs::Unpriced => return self.degrade(world).map(|()| None),
+            Costs::TooDear { .. } | Costs::Unpriced => return self.degrade(world).map(|()| None),
         };
         let hold = amount
             .filter(|amount| amount.micros() > 0)

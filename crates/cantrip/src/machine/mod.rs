@@ -42,6 +42,7 @@ pub(crate) use effect::{
     World, Worst,
 };
 pub(crate) use end::{halt_of, reply_of};
+pub(crate) use enter::RESERVED;
 pub(crate) use folding::Summary;
 pub(crate) use money::{Payer, Unpaid};
 pub(crate) use program::{answer, program_name, reading, same};
@@ -140,7 +141,7 @@ impl Failing {
             Self::Breach(breach) => breach.filled().data(data).into(),
             Self::CallMissing(prompts) => contract::call_never_came(*prompts).data(data).into(),
             Self::Unpaired(rule) => codes::crystal_rejected(crystal, rule.as_str()).data(data).into(),
-            Self::Recorded(fault) => recorded::refusal(fault),
+            Self::Recorded(fault) => recorded::refusal_with(fault, data),
         }
     }
 }

@@ -73,8 +73,11 @@ pub(super) enum Costs {
         amount: Money,
         output_tokens: u32,
     },
-    /// Not even the shortest answer can be paid.
-    TooDear,
+    /// Not even the shortest answer can be paid: this is what it would cost, and how long it is.
+    TooDear {
+        shortest: Option<Money>,
+        output_tokens: u32,
+    },
     /// Nobody knows what it costs, and there is a limit to keep.
     Unpriced,
 }
@@ -98,8 +101,9 @@ impl Machine {
         if let Some(left) = world.money_left {
             let affords = price.affords(left, prompt).unwrap_or(0);
             output = output.min(u32::try_from(affords).unwrap_or(u32::MAX));
-            if output < wanted.min(OUTPUT_TOKENS_MIN) {
-                return Costs::TooDear;
+            let least = wanted.min(OUTPUT_TOKENS_MIN);
+            if output < least {
+                return Costs::TooDear { shortest: price.worst(prompt, u64::from(least)), output_tokens: least };
             }
         }
         match price.worst(prompt, u64::from(output)) {
@@ -108,11 +112,10 @@ impl Machine {
         }
     }
 
-    /// What is told where not even the shortest answer can be paid: nothing, where a ward says it already.
-    pub(super) fn too_dear(&self, world: &World<'_>) -> Option<Refusal> {
-        let payer = world.payer.filter(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())?;
-        let left = world.money_left.map_or_else(|| "nothing".to_owned(), |left| left.to_string());
-        Some(codes::budget_spent("the shortest answer", left, payer.authorization.to_string()).into())
+    /// Whether policy is asked about a request that nobody can pay, so that its refusal says why. Where a ward alone is in
+    /// the way, the ward says so.
+    pub(super) fn policy_is_to_refuse(&self, world: &World<'_>) -> bool {
+        world.payer.is_some_and(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())
     }
 
     /// No tokeniser makes more than a token of a byte.

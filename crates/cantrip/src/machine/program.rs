@@ -53,7 +53,7 @@ impl Machine {
             return match self.group()?.stale(number).map(|(_, work, _)| work.clone()) {
                 Some(cantrip_loom::Work::Delegation { .. }) => self.resumed(number, world).map(Some),
                 Some(cantrip_loom::Work::Gate | cantrip_loom::Work::Verifier) | None => {
-                    Ok(Some(Effect::Execute(vec![self.resumed_work(number)?])))
+                    self.repeat(vec![number], world)
                 }
             };
         }

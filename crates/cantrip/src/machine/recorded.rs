@@ -6,6 +6,11 @@ use serde_json::{Map, Value};
 
 /// A fault of a record as a refusal again: its code, with the fields as they stand in its words.
 pub(crate) fn refusal(fault: &Fault) -> Refusal {
+    refusal_with(fault, &Value::Null)
+}
+
+/// The same, with what else its reader should know.
+pub(super) fn refusal_with(fault: &Fault, data: &Value) -> Refusal {
     let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
     let fields = known.map(|code| {
         let row = code.row();
@@ -14,7 +19,16 @@ pub(crate) fn refusal(fault: &Fault) -> Refusal {
             row.fields.iter().map(|field| ((*field).to_owned(), fault.message.clone().into())).collect()
         })
     });
-    match fields.map(|fields| Refusal::dynamic(&fault.mark.code, fields)) {
+    let told = |mut fields: Map<String, Value>| {
+        for (key, value) in data.as_object().into_iter().flatten() {
+            fields.entry(key).or_insert_with(|| value.clone());
+        }
+        if let Some(reason) = &fault.reason_code {
+            fields.insert("reason_code".to_owned(), reason.as_str().into());
+        }
+        Refusal::dynamic(&fault.mark.code, fields)
+    };
+    match fields.map(told) {
         Some(Ok(refusal)) => refusal,
         Some(Err(_)) | None => codes::crash().into(),
     }
@@ -52,7 +66,7 @@ mod tests {
             (codes::CRYSTAL_REJECTED.any(), "local/m@http://h/v1 rejected the request: 404 no: such {model}"),
             (codes::CRYSTAL_EMPTY.any(), "crystal returned neither content nor tool_calls"),
         ] {
-            let fault = Fault { mark: code.into(), message: message.to_owned() };
+            let fault = Fault::new(code, message);
             let reply = guarded(|rb| rb.refuse(refusal(&fault))).reply;
             assert_eq!((reply.code(), reply.message().as_str()), (code, message));
         }

@@ -115,7 +115,7 @@ impl Group<'_> {
         match &settled.decision {
             Some(made) if made.decision.decision == Ruling::Denied => {
                 let message = settled.result.as_str().unwrap_or_default().to_owned();
-                Said::Refused(refusal_of(&Fault { mark: settled.reply.clone(), message }))
+                Said::Refused(refusal_of(&Fault::new(settled.reply.clone(), message)))
             }
             Some(_) | None => Said::Nothing,
         }

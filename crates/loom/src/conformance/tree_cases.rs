@@ -364,7 +364,7 @@ pub(super) async fn an_end_without_a_turn_shows_on_the_last_one<S: Subject>(subj
     let mut weaver = Weaver::new(store);
     let mut episode = weaver.cast("count").await;
     let turn = weaver.plain(&mut episode).await;
-    let error = Fault { mark: codes::UNREACHABLE.any().into(), message: "the provider is down".into() };
+    let error = Fault::new(codes::UNREACHABLE.any(), "the provider is down");
     let reason = TruncationReason::CrystalError;
     let ending = Ending::Truncated { reason, error: Some(error.clone()), summary: "1 turn".into() };
     weaver.end(&episode, ending).await;
@@ -504,7 +504,7 @@ pub(super) async fn a_failed_run_is_reopened_by_its_next_record<S: Subject>(subj
     let store = subject.store();
     let mut weaver = Weaver::new(store);
     let mut episode = weaver.cast("count").await;
-    let error = Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".into() };
+    let error = Fault::new(codes::CRASH.any(), "unexpected failure");
     let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(Failed { error }));
     weaver.commit(step).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Failed);
@@ -520,8 +520,7 @@ pub(super) async fn an_entity_whose_run_failed_can_be_cast_again<S: Subject>(sub
     let mut episode = weaver.cast("count").await;
     let first = weaver.plain(&mut episode).await;
     let opened = weaver.opened(&episode, utterance(Some("I was about to"), &[]), &mut Vec::new());
-    let (open, error) =
-        (opened.turn_id, Fault { mark: codes::CRASH.any().into(), message: "unexpected failure".into() });
+    let (open, error) = (opened.turn_id, Fault::new(codes::CRASH.any(), "unexpected failure"));
     let step = Step::holds(weaver.step_id(), episode.lease.clone())
         .record(weaver.draft(opened))
         .record(weaver.draft(Failed { error }));
