@@ -7,6 +7,7 @@ mod asked;
 mod catalog;
 mod history;
 pub mod limits;
+mod objects;
 mod papers;
 mod permission;
 mod predict;
@@ -18,6 +19,7 @@ mod verify;
 
 pub use cantrip_contract as contract;
 pub use catalog::{Added, Catalog};
+pub use objects::BaseFault;
 pub use predict::{Crystals, PredictReply, Predicted, Predicting, Predictor};
 pub use structured::Mode;
 pub use trace::{TraceMode, Traces, trace};

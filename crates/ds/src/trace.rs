@@ -1,9 +1,9 @@
-//! What a predict did, in a copy that may leave: sanitised, hashed, and kept in its row or in a folder of its own.
+//! What a predict did, in a copy that may leave: sanitised, hashed, and kept in its row or as an object of its own.
 //!
-//! The row is written with the receipt, its payload in it. What is too long for a row is then put into the folder, read
-//! back, and only when it has the right hash is it cut from the row. A folder that is gone stops nothing: the row waits.
+//! The row is written with the receipt, its payload in it. What is too long for a row is then put into a folder or a bucket,
+//! read back, and only when it has the right hash is it cut from the row. A folder that is gone stops nothing: the row waits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cantrip::canon::json::{self, canonical};
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::{TRACE_INLINE_BYTES_MAX, TRACE_RETAIN_DAYS, TRACES_RETRIED_MAX};
+use crate::objects::{self, Base, BaseFault};
 
 /// How much of a predict its trace tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ pub enum TraceMode {
 /// Where traces go that are too long for their row.
 #[derive(Debug, Clone, Default)]
 pub struct Traces {
-    folder: Option<PathBuf>,
+    base: Option<Base>,
     redactor: Redactor,
     retained: Retained,
 }
@@ -59,8 +60,14 @@ impl Traces {
     }
 
     /// The long ones go into this folder, which need not be there yet.
-    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: Some(folder.into()), ..Self::default() }
+    pub fn in_folder(folder: impl AsRef<Path>) -> Self {
+        Self { base: Some(Base::folder(folder.as_ref())), ..Self::default() }
+    }
+
+    /// The long ones go into this folder, or into the bucket of this URL: `s3://` and `gs://`, as far as this build reaches
+    /// them.
+    pub fn at(base: &str) -> Result<Self, BaseFault> {
+        Ok(Self { base: Some(Base::read(base)?), ..Self::default() })
     }
 
     /// What is taken out of them.
@@ -80,15 +87,12 @@ impl Traces {
         // Our own ids and hashes are typed, and survive it as they are.
         let text = canonical(&self.redactor.value(&payload)).ok()?;
         let trace_hash = bytes_hash(text.as_bytes());
-        let folder = self.folder.as_ref().filter(|_| text.len() > TRACE_INLINE_BYTES_MAX);
-        let (storage, state) = match folder {
+        let base = self.base.as_ref().filter(|_| text.len() > TRACE_INLINE_BYTES_MAX);
+        let (storage, state) = match base {
             Some(_) => (TraceStorage::External, TraceState::Pending),
             None => (TraceStorage::Inline, TraceState::Inline),
         };
-        let uri = folder.map(|folder| {
-            let digits = trace_hash.hex(64);
-            format!("{}/{}/{digits}.json", folder.display(), &digits[..2])
-        });
+        let uri = base.map(|base| base.address(&trace_hash.hex(64)));
         Some(TraceRow {
             trace_ref: format!("trace:{run}:{}", trace_hash.hex(20)),
             run_id: run,
@@ -125,12 +129,11 @@ impl Traces {
             let past = found.items.into_iter().filter(|row| row.expires_at.is_some_and(|at| at <= now));
             for row in past {
                 // The object first: should this end here, the row still says where it was, and it is gone next time.
-                match row.uri.as_ref().filter(|_| state == TraceState::Stored).map(std::fs::remove_file) {
-                    Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                        tracing::warn!(trace = %row.trace_ref, %error, "a trace past its time cannot be deleted");
-                        continue;
-                    }
-                    Some(_) | None => {}
+                if let Some(uri) = row.uri.as_ref().filter(|_| state == TraceState::Stored)
+                    && let Err(error) = objects::delete(uri).await
+                {
+                    tracing::warn!(trace = %row.trace_ref, %error, "a trace past its time cannot be deleted");
+                    continue;
                 }
                 let to = TraceMove::Expired { by: RETENTION.to_owned(), at: now };
                 expired += usize::from(moved(loom, about(&row, "expire", to)).await?);
@@ -146,11 +149,11 @@ impl Traces {
         let mut stored = 0;
         for row in waiting.items {
             let (Some(uri), Some(payload)) = (&row.uri, &row.payload) else { continue };
-            if let Err(error) = put(Path::new(uri), payload.as_bytes()) {
+            if let Err(error) = objects::create(uri, payload.clone().into_bytes()).await {
                 tracing::warn!(trace = %row.trace_ref, %error, "the trace waits in its row");
                 continue;
             }
-            let found = std::fs::read(uri).map(|bytes| bytes_hash(&bytes));
+            let found = objects::read(uri).await.map(|bytes| bytes_hash(&bytes));
             if found.ok() != Some(row.trace_hash) {
                 tracing::error!(trace = %row.trace_ref, "what was written of the trace reads back otherwise");
                 continue;
@@ -182,31 +185,22 @@ fn about(row: &TraceRow, what: &str, to: TraceMove) -> Step {
     Step::beside(id, row.run_id).contract(Row::TraceMoved { trace_ref: row.trace_ref.clone(), to })
 }
 
+/// What a summary calls itself.
+const SUMMARY: &str = "trace.summary";
+
+/// Whether this is all that a row has left of its trace.
+pub(crate) fn is_summary(payload: &str) -> bool {
+    json::read(payload).is_ok_and(|payload| payload["kind"] == SUMMARY)
+}
+
 /// What stays in the row of a trace that lies elsewhere.
 fn summary(payload: &str) -> String {
     let all = json::read(payload).unwrap_or_default();
     let kept = json!({
-        "v": 1, "kind": "trace.summary", "predict_id": all["predict_id"], "signature_id": all["signature_id"],
+        "v": 1, "kind": SUMMARY, "predict_id": all["predict_id"], "signature_id": all["signature_id"],
         "status": all["status"], "steps": all["steps"].as_array().map_or(0, Vec::len),
     });
     canonical(&kept).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// Writes an object that is not there yet, whole or not at all.
-fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
-    let folder = path.parent().unwrap_or(Path::new("."));
-    // Only what lies below the folder that was named: one that is gone is not made up.
-    match folder.parent() {
-        Some(base) if base.exists() || std::fs::create_dir(base).is_ok() => std::fs::create_dir_all(folder)?,
-        Some(_) | None => return Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
-    }
-    let aside = path.with_extension("json.part");
-    std::fs::write(&aside, bytes)?;
-    std::fs::File::open(&aside)?.sync_all()?;
-    std::fs::rename(&aside, path)
 }
 
 /// The payload of a trace, wherever it lies, if it still has its hash.
@@ -225,7 +219,8 @@ pub async fn trace(loom: &AnyLoom, trace_ref: &str) -> Result<Value, Refusal> {
         TraceState::Inline | TraceState::Pending => row.payload.unwrap_or_default().into_bytes(),
         TraceState::Stored => {
             let uri = row.uri.unwrap_or_default();
-            std::fs::read(&uri).map_err(|error| Refusal::from(codes::unreachable(uri, error.to_string())))?
+            let read = objects::read(&uri).await;
+            read.map_err(|error| Refusal::from(codes::unreachable(uri, error.to_string())))?
         }
     };
     if bytes_hash(&bytes) != row.trace_hash {

@@ -1,0 +1,150 @@
+//! Objects that lie outside a store, each at an address of its own: a path, or the URL of a bucket.
+//!
+//! An object is written once, whole or not at all, and never over another one. A client is opened for every object: they are
+//! few and long, and what was opened for one process's folder is nothing that another one could use.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Place;
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use url::Url;
+
+/// The kinds of buckets that this build can reach.
+pub(crate) const BUCKETS: &[&str] = &[
+    #[cfg(feature = "s3")]
+    "s3",
+    #[cfg(feature = "gcs")]
+    "gs",
+];
+
+/// A place for objects that cannot be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BaseFault {
+    #[error("it is neither a folder nor the URL of a bucket")]
+    Unknown,
+    #[error("this program was built without the feature that reaches {0}:// addresses")]
+    NotBuilt(String),
+}
+
+/// Where objects go: the beginning of their addresses, without a slash at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Base(String);
+
+impl Base {
+    /// A folder, which need not be there yet. The address of what lies in it holds wherever it is read from.
+    pub(crate) fn folder(path: &Path) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self(path.display().to_string())
+    }
+
+    /// A folder by its path, or a bucket by its URL.
+    pub(crate) fn read(text: &str) -> Result<Self, BaseFault> {
+        let Some((scheme, _)) = text.split_once("://") else {
+            return if text.is_empty() { Err(BaseFault::Unknown) } else { Ok(Self::folder(Path::new(text))) };
+        };
+        let url = Url::parse(text).map_err(|_| BaseFault::Unknown)?;
+        match scheme {
+            "file" => url.to_file_path().map(|path| Self::folder(&path)).map_err(|()| BaseFault::Unknown),
+            "s3" | "gs" if url.host_str().is_none_or(str::is_empty) => Err(BaseFault::Unknown),
+            "s3" | "gs" if BUCKETS.contains(&scheme) => Ok(Self(text.trim_end_matches('/').to_owned())),
+            "s3" | "gs" => Err(BaseFault::NotBuilt(scheme.to_owned())),
+            _ => Err(BaseFault::Unknown),
+        }
+    }
+
+    /// The address of the object with these digits for a name.
+    pub(crate) fn address(&self, digits: &str) -> String {
+        format!("{}/{}/{digits}.json", self.0, &digits[..2])
+    }
+}
+
+/// Who has the object at this address, and where there.
+fn opened(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
+    if address.contains("://") {
+        // Whoever was first chose for the whole process.
+        #[cfg(any(feature = "s3", feature = "gcs"))]
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let unread = |source: url::ParseError| Error::Generic { store: "an address", source: source.into() };
+        let url = Url::parse(address).map_err(unread)?;
+        // What a provider's own tools read, and nothing of ours.
+        let given = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let given = given.filter(|(name, _)| name.starts_with("AWS_") || name.starts_with("GOOGLE_"));
+        let given = given.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.into_string().ok()?)));
+        return object_store::parse_url_opts(&url, given);
+    }
+    let place = Place::from_absolute_path(address)?;
+    Ok((Box::new(LocalFileSystem::new().with_fsync(true)), place))
+}
+
+/// All bytes of an object.
+pub(crate) async fn read(address: &str) -> Result<Vec<u8>, Error> {
+    let (store, place) = opened(address)?;
+    Ok(store.get(&place).await?.bytes().await?.to_vec())
+}
+
+/// Writes an object, if there is none at this address yet. What is there already is left as it is: who reads it back sees
+/// whether it is the same.
+pub(crate) async fn create(address: &str, bytes: Vec<u8>) -> Result<(), Error> {
+    if !address.contains("://") {
+        is_there(Path::new(address))?;
+    }
+    let (store, place) = opened(address)?;
+    let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match store.put_opts(&place, PutPayload::from(bytes), create).await {
+        Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes an object; that there is none is as good.
+pub(crate) async fn delete(address: &str) -> Result<(), Error> {
+    let (store, place) = opened(address)?;
+    match store.delete(&place).await {
+        Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the folder that was named is there, or can be made in one that is: a disk that is not mounted is not made up.
+fn is_there(file: &Path) -> Result<(), Error> {
+    let base: Option<PathBuf> = file.parent().and_then(Path::parent).map(Path::to_owned);
+    match base {
+        Some(base) if base.is_dir() || std::fs::create_dir(&base).is_ok() => Ok(()),
+        Some(_) | None => {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            Err(Error::NotFound { path: file.display().to_string(), source: source.into() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_for_objects_is_a_folder_or_a_bucket_that_this_build_reaches() {
+        let folder = Base::read("/var/traces").expect("a folder");
+        assert_eq!(folder.address("ab12"), "/var/traces/ab/ab12.json");
+        assert_eq!(Base::read("file:///var/traces").expect("a folder"), folder);
+        let relative = Base::read("traces").expect("a folder").address("ab");
+        assert!(Path::new(&relative).is_absolute(), "{relative}");
+        for none in ["", "ftp://host/traces", "s3://", "s3:///traces"] {
+            assert_eq!(Base::read(none), Err(BaseFault::Unknown), "{none}");
+        }
+        for bucket in ["s3://bucket/traces/", "gs://bucket/traces"] {
+            let scheme = &bucket[..2];
+            match Base::read(bucket) {
+                Ok(base) => {
+                    assert!(BUCKETS.contains(&scheme));
+                    assert_eq!(base.address("ab12"), format!("{scheme}://bucket/traces/ab/ab12.json"));
+                }
+                Err(fault) => {
+                    assert!(!BUCKETS.contains(&scheme));
+                    assert_eq!(fault, BaseFault::NotBuilt(scheme.to_owned()));
+                }
+            }
+        }
+    }
+}
