@@ -145,7 +145,7 @@ impl Cast {
         let here = current_folder()?;
         let crystal = match &self.crystal {
             Some(named) => spells::crystal_named(named)?,
-            None => choice::crystal(&here).await?,
+            None => choice::crystal(&here, choice::Who::Cast).await?,
         };
         Ok(Source::built_in(&here, crystal, self.budget))
     }

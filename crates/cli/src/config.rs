@@ -9,12 +9,14 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
+use cantrip_ds::Traces;
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, json};
 use toml::{Table, Value};
 use url::Url;
 
 use crate::keys::address;
+use crate::limits::TRACE_DAYS_MAX;
 
 /// A longer one is no configuration.
 const BYTES_MAX: u64 = 1 << 20;
@@ -39,6 +41,7 @@ pub(crate) struct Key {
 pub(crate) enum Example {
     Text(&'static str),
     Texts(&'static str),
+    Number(u64),
 }
 
 impl Example {
@@ -46,11 +49,12 @@ impl Example {
         match self {
             Self::Text(text) => format!("\"{text}\""),
             Self::Texts(text) => format!("[\"{text}\"]"),
+            Self::Number(number) => number.to_string(),
         }
     }
 }
 
-pub(crate) const KEYS: [Key; 4] = [
+pub(crate) const KEYS: [Key; 6] = [
     Key {
         name: "crystal",
         meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
@@ -81,6 +85,22 @@ pub(crate) const KEYS: [Key; 4] = [
         unless: "where LM Studio, llama.cpp and vLLM usually listen",
         only_own: true,
     },
+    Key {
+        name: "trace.store",
+        meaning: "Where traces of predicts lie that are too long for their row: a folder (in the folder of the file, unless it \
+                  begins with a slash), or the URL of a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, if the program was \
+                  built with the feature `s3` or `gcs`.",
+        example: Example::Text("/var/lib/cantrip/traces"),
+        unless: "`traces` beside the store",
+        only_own: true,
+    },
+    Key {
+        name: "trace.retain_days",
+        meaning: "How many days traces are kept; their names and hashes stay, so receipts still verify.",
+        example: Example::Number(30),
+        unless: "30",
+        only_own: false,
+    },
 ];
 
 /// Everything that was settled, the project's over the user's.
@@ -90,6 +110,9 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     bases: BTreeMap<&'static str, Url>,
     local: Option<Vec<Url>>,
+    /// Where long traces lie, and how many days they are kept.
+    pub(crate) trace_store: Option<String>,
+    pub(crate) trace_retain_days: Option<u64>,
 }
 
 impl Config {
@@ -123,6 +146,8 @@ impl Config {
             store: self.store.or(other.store),
             bases: other.bases.into_iter().chain(self.bases).collect(),
             local: self.local.or(other.local),
+            trace_store: self.trace_store.or(other.trace_store),
+            trace_retain_days: self.trace_retain_days.or(other.trace_retain_days),
         }
     }
 }
@@ -227,10 +252,17 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
         let own = own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string());
         return Err(fault(format!("a project's file does not decide what is sent where: write it into {own}")));
     }
+    if let (Example::Number(_), Value::Integer(number)) = (row.example, value) {
+        let days = u64::try_from(*number).ok().filter(|days| (1..=TRACE_DAYS_MAX).contains(days));
+        let days = days.ok_or_else(|| fault(format!("it is a number of days from 1 to {TRACE_DAYS_MAX}")))?;
+        config.trace_retain_days = Some(days);
+        return Ok(());
+    }
     let Some(texts) = texts(value, row.example) else {
         let kind = match row.example {
             Example::Text(_) => "text",
             Example::Texts(_) => "list of texts",
+            Example::Number(_) => "number",
         };
         return Err(fault(format!("this is a {kind}, as in {} = {}", row.name, row.example.toml())));
     };
@@ -243,6 +275,11 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
             config.crystal = Some(text.parse().map_err(|wrong: NameFault| fault(wrong.to_string()))?);
         }
         (None, [text]) if key == "store" => config.store = Some(from(folder, text)),
+        (None, [text]) if key == "trace.store" => {
+            let base = if text.contains("://") { (*text).to_owned() } else { folder.join(text).display().to_string() };
+            Traces::at(&base).map_err(|wrong| fault(wrong.to_string()))?;
+            config.trace_store = Some(base);
+        }
         (Some(_) | None, texts) => {
             let addresses = texts.iter().map(|text| address(text)).collect::<Result<_, _>>();
             config.local = Some(addresses.map_err(fault)?);
@@ -256,7 +293,7 @@ fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
     match (example, value) {
         (Example::Text(_), Value::String(text)) => Some(vec![text]),
         (Example::Texts(_), Value::Array(list)) => list.iter().map(Value::as_str).collect(),
-        (Example::Text(_) | Example::Texts(_), _) => None,
+        (Example::Text(_) | Example::Texts(_) | Example::Number(_), _) => None,
     }
 }
 
@@ -298,14 +335,22 @@ pub(crate) fn schema() -> serde_json::Value {
         Example::Text(text) => json!({"type": "string", "description": row.meaning, "examples": [text]}),
         Example::Texts(text) => json!({"type": "array", "items": {"type": "string"}, "description": row.meaning,
             "examples": [[text]]}),
+        Example::Number(number) => json!({"type": "integer", "minimum": 1, "maximum": TRACE_DAYS_MAX,
+            "description": row.meaning, "examples": [number]}),
     };
     let mut properties = Map::new();
     let mut providers = Map::new();
     for row in &KEYS {
         match row.name.rsplit_once("<provider>.") {
-            None => {
-                properties.insert(row.name.to_owned(), value(row));
-            }
+            None => match row.name.split_once('.') {
+                None => {
+                    properties.insert(row.name.to_owned(), value(row));
+                }
+                Some((table, key)) => {
+                    let empty = json!({"type": "object", "additionalProperties": false, "properties": {}});
+                    properties.entry(table).or_insert(empty)["properties"][key] = value(row);
+                }
+            },
             Some((_, key)) => {
                 for provider in Provider::ALL {
                     let table =
@@ -364,7 +409,9 @@ mod tests {
             assert_ne!(config, Config::default(), "{name} settles something");
             let pointer = name.split('.').fold(String::new(), |path, part| format!("{path}/properties/{part}"));
             assert!(schema.pointer(&pointer).is_some(), "{pointer}");
-            assert!(matches!(parsed(&format!("{name} = 3"), Whose::Own), Err(Fault::Key { .. })), "{name}");
+            let otherwise = if matches!(row.example, Example::Number(_)) { "'three'" } else { "3" };
+            let faulty = parsed(&format!("{name} = {otherwise}"), Whose::Own);
+            assert!(matches!(faulty, Err(Fault::Key { .. })), "{name}");
         }
     }
 
@@ -393,6 +440,24 @@ mod tests {
         }
         let fault = parsed("crystal = \n", Whose::Own).expect_err("no TOML");
         assert!(matches!(fault, Fault::Text { position, .. } if position == "line 1"));
+    }
+
+    #[test]
+    fn traces_have_a_place_and_a_time_that_can_be() {
+        let config = parsed("[trace]\nstore = 'kept/traces'\nretain_days = 7", Whose::Own).expect("sound");
+        assert_eq!(config.trace_store.as_deref(), Some("/project/kept/traces"));
+        assert_eq!(config.trace_retain_days, Some(7));
+        for (text, says) in [
+            ("trace.retain_days = 0", "from 1 to"),
+            ("trace.retain_days = -1", "from 1 to"),
+            ("trace.retain_days = 1000000", "from 1 to"),
+            ("trace.store = 'ftp://host/traces'", "neither a folder nor"),
+        ] {
+            let fault = parsed(text, Whose::Own).expect_err(text);
+            assert!(format!("{fault:?}").contains(says), "{text}: {fault:?}");
+        }
+        let fault = parsed("trace.store = '/elsewhere'", Whose::Project).expect_err("not a project's to say");
+        assert!(matches!(fault, Fault::Key { key, .. } if key == "trace.store"));
     }
 
     #[test]

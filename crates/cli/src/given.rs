@@ -9,7 +9,12 @@ use serde_json::Value;
 
 /// What a file holds, as context.
 pub(crate) fn context_file(path: &Path) -> Result<Option<Value>, Refusal> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    Ok(context(text_file(path)?))
+}
+
+/// The text of a file.
+pub(crate) fn text_file(path: &Path) -> Result<String, Refusal> {
+    fs::read_to_string(path).map_err(|error| {
         let shown = path.display().to_string();
         if error.kind() == io::ErrorKind::NotFound {
             Refusal::from(codes::file_missing(shown))
@@ -20,8 +25,7 @@ pub(crate) fn context_file(path: &Path) -> Result<Option<Value>, Refusal> {
         } else {
             codes::io_failed("read", shown, error.to_string()).into()
         }
-    })?;
-    Ok(context(text))
+    })
 }
 
 /// JSON as a value, else the text; nothing of nothing.

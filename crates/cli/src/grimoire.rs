@@ -45,7 +45,7 @@ impl Shelf {
 
     async fn built_in(&self) -> Result<Cantrip, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let crystal = choice::crystal(&here).await?;
+        let crystal = choice::crystal(&here, choice::Who::Cast).await?;
         self.noted(&Source::built_in(&here, crystal, None))
     }
 

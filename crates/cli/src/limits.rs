@@ -11,6 +11,8 @@ use crate::present::{BOLD, DIM, cut, width};
 cantrip_canon::limits! {
     /// The longest line of an event file; twice what one item may hold, so that no valid event meets it.
     LINE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// How long traces may be kept at most: a hundred years.
+    TRACE_DAYS_MAX: u64 = 36_525, "days";
     /// Faults of one file that are listed; further ones are counted.
     FAULTS_LISTED_MAX: usize = 100, "faults";
     /// What may be typed or piped in as one intent, and as the answer to a question of an entity.

@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::artifact;
 use crate::choice;
+use crate::config;
 use crate::given;
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
 use crate::loom::find;
@@ -213,8 +214,8 @@ impl Predict {
         };
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let named = self.crystal.is_some() || signature.base().params().model.is_some();
-        let unless = if named { None } else { Some(choice::crystal(&here).await) };
-        let predictor = service.predictor(crystals(unless), traces(store));
+        let unless = if named { None } else { Some(choice::crystal(&here, choice::Who::Predict).await) };
+        let predictor = service.predictor(crystals(unless), traces(store)?);
         Ok(Prepared { predictor, signature, how })
     }
 
@@ -281,17 +282,7 @@ impl Predict {
     ) -> Result<ExitCode, Refusal> {
         let Prepared { predictor, signature, how } = prepared;
         let shown = file.display().to_string();
-        let text = if shown == "-" {
-            given::standard_input()?
-        } else {
-            std::fs::read_to_string(file).map_err(|error| {
-                if error.kind() == std::io::ErrorKind::NotFound {
-                    Refusal::from(codes::file_missing(shown.as_str()))
-                } else {
-                    codes::io_failed("read", shown.as_str(), error.to_string()).into()
-                }
-            })?
-        };
+        let text = if shown == "-" { given::standard_input()? } else { given::text_file(file)? };
         let mut inputs = Vec::new();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let read = cantrip_canon::json::read(line);
@@ -369,18 +360,26 @@ pub(crate) async fn resumed(
     cancel: &Cancel,
     present: Present,
     quiet: bool,
-) -> u8 {
+) -> Result<u8, Refusal> {
     // Its crystal stands in its record.
-    let predictor = service.predictor(crystals(None), traces(store));
-    shown(present, quiet, predictor.resume(run, cancel).await)
+    let predictor = service.predictor(crystals(None), traces(store)?);
+    Ok(shown(present, quiet, predictor.resume(run, cancel).await))
 }
 
-/// Where long traces lie.
-fn traces(store: &Store) -> Traces {
-    match &store.beside {
-        Some(folder) => Traces::in_folder(folder.join("traces")),
-        None => Traces::inline(),
-    }
+/// Where long traces lie, and how long: as it was settled, else beside the store.
+fn traces(store: &Store) -> Result<Traces, Refusal> {
+    let config = config::here()?;
+    let traces = match (&config.trace_store, &store.beside) {
+        (Some(base), _) => {
+            Traces::at(base).map_err(|fault| codes::config_invalid("trace.store", base.as_str(), fault.to_string()))?
+        }
+        (None, Some(folder)) => Traces::in_folder(folder.join("traces")),
+        (None, None) => Traces::inline(),
+    };
+    Ok(match config.trace_retain_days {
+        Some(days) => traces.kept_for(Duration::from_secs(days * 24 * 60 * 60)),
+        None => traces,
+    })
 }
 
 /// How far a batch has come, on one line of standard error.

@@ -218,7 +218,7 @@ impl RunCommand {
         let cancel = Cancel::new();
         let told = !present.json && !going.quiet;
         let resumed = predict::resumed(&service, store, run, &cancel, present, going.quiet);
-        Ok(ExitCode::from(crate::interrupt::heeding(&cancel, told, resumed).await))
+        Ok(ExitCode::from(crate::interrupt::heeding(&cancel, told, resumed).await?))
     }
 
     /// One reply for each run, as it comes to rest; the exit status is that of the first that did not succeed.
@@ -257,7 +257,7 @@ impl RunCommand {
                 say(&format!("{DIM}{}{DIM:#}", run.run_id));
             }
             let resumed = predict::resumed(&service, &store, run.run_id, &cancel, present, going.quiet);
-            let shown = crate::interrupt::heeding(&cancel, told, resumed).await;
+            let shown = crate::interrupt::heeding(&cancel, told, resumed).await?;
             status = if status == 0 { shown } else { status };
         }
         Ok(ExitCode::from(status))
