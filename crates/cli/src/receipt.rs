@@ -1,16 +1,18 @@
 //! `cantrip receipt`: what each predict and each cast did, and whether that still holds.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cantrip::loom::{AnyLoom, Contracts, Page, ReceiptsWanted};
-use cantrip::store_refusal;
+use cantrip::{Runtime, store_refusal};
 use cantrip_ds::contract::ReceiptId;
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
 use crate::artifact;
+use crate::given;
 use crate::limits::RECEIPTS_LISTED_MAX;
 use crate::loom::find;
 use crate::present::{BOLD, DIM, Present, harmless};
@@ -25,7 +27,7 @@ use crate::watch::{Shows, Viewer};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "An id may be shortened while it stays unique; without one the last receipt is meant.\n\n\
                         Examples:\n  cantrip receipt ls\n  cantrip receipt show\n  cantrip receipt verify --all\n  \
-                        cantrip receipt verify --run @last")]
+                        cantrip receipt verify --run @last\n  cantrip receipt verify --export journal.jsonl")]
 pub(crate) struct ReceiptCommand {
     #[command(subcommand)]
     what: What,
@@ -59,6 +61,10 @@ enum What {
         /// All of them.
         #[arg(long, conflicts_with_all = ["receipt", "run"])]
         all: bool,
+
+        /// All of a journal that was exported with --no-redact: neither its store nor a network is needed.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["receipt", "run", "all"])]
+        export: Option<PathBuf>,
     },
 }
 
@@ -93,6 +99,9 @@ impl ReceiptCommand {
     }
 
     async fn answer(&self, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+        if let What::Verify { export: Some(file), .. } = &self.what {
+            return of_export(file, guard).await;
+        }
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open_to_read(self.store.as_deref(), &here)?;
         let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
@@ -111,7 +120,7 @@ impl ReceiptCommand {
                 let drawn = guarded.reply.value().map(show).unwrap_or_default();
                 (guarded, drawn)
             }
-            What::Verify { receipt, run, all } => {
+            What::Verify { receipt, run, all, export: _ } => {
                 let run = match (all, run, receipt) {
                     (true, _, _) => None,
                     (false, Some(run), _) => Some(find::run(loom, Some(run)).await?),
@@ -130,13 +139,27 @@ impl ReceiptCommand {
                 };
                 let wanted = ReceiptsWanted { run, ..ReceiptsWanted::default() };
                 let guarded = service.verify_receipts(wanted).await;
-                let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
-                let (receipts, runs) = (count("receipts"), count("runs"));
-                let drawn = format!("{receipts} receipts of {runs} runs: all as they were written\n");
+                let drawn = verified(&guarded);
                 (guarded, drawn)
             }
         })
     }
+}
+
+/// How many there are that are as they were written.
+fn verified(guarded: &Guarded) -> String {
+    let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
+    let (receipts, runs) = (count("receipts"), count("runs"));
+    format!("{receipts} receipts of {runs} runs: all as they were written\n")
+}
+
+/// Verifies the receipts of an exported journal, with nothing but the file.
+async fn of_export(file: &Path, guard: &Guard) -> Result<(Guarded, String), Refusal> {
+    let text = given::text_file(file)?;
+    let service = Service::new(Runtime::in_memory().guarded_by(guard.clone()));
+    let guarded = service.verify_export(text.lines()).await;
+    let drawn = verified(&guarded);
+    Ok((guarded, drawn))
 }
 
 impl Narrowed {

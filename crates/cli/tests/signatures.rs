@@ -3,7 +3,9 @@
 use crate::support;
 
 use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
 use serde_json::{Value, json};
+use support::model::Model;
 use support::{Folder, id, stderr, stdout};
 
 const SHOUT: &str = r#"namespace = "@me/text"
@@ -242,5 +244,214 @@ fn a_predict_whose_process_is_killed_is_gone_on_with_by_its_run_and_by_its_key()
             let again = folder.envelope(&[&["run", "resume"], &at[..]].concat(), codes::PREDICTED.any());
             assert_eq!(again["data"]["receipt_id"], resumed["data"]["receipt_id"]);
         }
+    }
+}
+
+/// A model on this machine that costs something, by the table of whoever asks.
+const PRICED: &str = "[[model]]\ncrystal = \"local/*\"\nwindow = 100_000\noutput_tokens_max = 1_000\n\
+                      price = { input = \"3.00 USD\", output = \"15.00 USD\" }\n";
+
+/// A folder in which a predict of `Shout` costs something, and the model that answers it.
+fn priced() -> (Folder, Model) {
+    let folder = folder();
+    folder.write("models.toml", PRICED);
+    let model = Model::start(|_| {
+        let arguments = json!({"answer": {"text": "HEY"}}).to_string();
+        let call = json!({"id": "c1", "type": "function", "function": {"name": "done", "arguments": arguments}});
+        json!({"role": "assistant", "content": null, "tool_calls": [call]})
+    });
+    (folder, model)
+}
+
+/// The envelope that a predict of `Shout` comes to.
+fn shouted(folder: &Folder, model: &Model, store: &str, arguments: &[&str], code: cantrip_reply::AnyCode) -> Value {
+    let crystal = model.crystal();
+    let all = ["predict", "Shout", "--field", "text=hey", "--crystal", &crystal, "--store", store, "--json"];
+    let mut command = folder.command(&[&all[..], arguments].concat());
+    command.env("CANTRIP_MODELS", folder.path().join("models.toml")).stdin(std::process::Stdio::null());
+    let output = command.output().expect("the binary runs");
+    let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_envelope(&envelope, code);
+    envelope
+}
+
+#[test]
+fn a_predict_that_a_person_has_to_approve_is_waited_for_or_goes_on_when_its_run_does() {
+    for store in stores() {
+        let (folder, model) = priced();
+        let at = ["--store", store.as_str()];
+        let given = folder
+            .envelope(&[&["spend", "authorize", "--mode", "interactive"], &at[..]].concat(), codes::CREATED.any());
+        let payer = id(&given["data"]["authorization_id"]);
+        let waiting = shouted(&folder, &model, &store, &["--authorization", payer], codes::CREATED.any());
+        assert_eq!((&waiting["data"]["state"], &waiting["data"]["reason"]), (&json!("waiting"), &json!("approval")));
+        assert_eq!(model.asked(), 0, "nobody was asked before a person agreed");
+        let run = id(&waiting["data"]["run_id"]);
+        folder.envelope(&[&["run", "approve", run], &at[..]].concat(), codes::CHANGED.any());
+        let mut resume = folder.command(&[&["run", "resume", run, "--json"], &at[..]].concat());
+        resume.env("CANTRIP_MODELS", folder.path().join("models.toml"));
+        let resumed: Value = serde_json::from_slice(&resume.output().unwrap().stdout).unwrap();
+        assert_envelope(&resumed, codes::PREDICTED.any());
+        assert_eq!((&resumed["data"]["output"], model.asked()), (&json!({"text": "HEY"}), 1));
+        // Who waits gives up after the time that was given, and the run still waits.
+        let patient = ["--authorization", payer, "--wait", "1"];
+        let waiting = shouted(&folder, &model, &store, &patient, codes::CREATED.any());
+        assert_eq!((&waiting["data"]["state"], model.asked()), (&json!("waiting"), 1));
+        let shown = folder.envelope(&[&["receipt", "verify", "--all"], &at[..]].concat(), codes::VERIFIED.any());
+        assert_eq!(shown["data"]["value"]["receipts"], 1, "one receipt for the one that ended");
+    }
+}
+
+#[test]
+fn who_pays_for_a_predict_can_be_named_and_nobody_else_stands_in() {
+    for store in stores() {
+        let (folder, model) = priced();
+        let at = ["--store", store.as_str()];
+        let authorize = |more: &[&str]| -> Value {
+            folder.envelope(&[&["spend", "authorize"], more, &at[..]].concat(), codes::CREATED.any())
+        };
+        let rich = authorize(&["--total", "1.00 USD"]);
+        let rich = id(&rich["data"]["authorization_id"]);
+        let answered = shouted(&folder, &model, &store, &["--authorization", rich], codes::PREDICTED.any());
+        let receipt = id(&answered["data"]["receipt_id"]);
+        let shown = folder.envelope(&[&["receipt", "show", receipt], &at[..]].concat(), codes::READ.any());
+        assert_eq!(shown["data"]["value"]["policy"]["authorization_id"], rich);
+        let poor = authorize(&["--total", "0.000001 USD"]);
+        let poor = id(&poor["data"]["authorization_id"]);
+        let denied = shouted(&folder, &model, &store, &["--authorization", poor], codes::BUDGET_SPENT.any());
+        assert_eq!(model.asked(), 1, "{denied}");
+        let shown = folder.envelope(&[&["receipt", "show"], &at[..]].concat(), codes::READ.any());
+        assert_eq!(shown["data"]["value"]["status"], "denied", "{shown}");
+        let other = authorize(&["--total", "1.00 USD", "--owner", "user:7"]);
+        let other = id(&other["data"]["authorization_id"]);
+        let denied = shouted(&folder, &model, &store, &["--authorization", other], codes::NOT_AUTHORIZED.any());
+        assert_eq!(denied["data"]["reason_code"], "policy_denied.scope_mismatch", "{denied}");
+        shouted(&folder, &model, &store, &["--authorization", "auth?"], codes::NOT_FOUND.any());
+        folder.envelope(&[&["spend", "verify"], &at[..]].concat(), codes::VERIFIED.any());
+    }
+}
+
+/// A signature whose model writes programs, in this language.
+fn counts(language: &str) -> String {
+    SHOUT
+        .replace("direct.v1", "rlm_lite.v1")
+        .replace("Shout", "Count")
+        .replace("[input_schema]", &format!("program = {{ medium = \"{language}\" }}\n[input_schema]"))
+}
+
+#[test]
+fn a_program_finds_what_its_callers_thread_did_last() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        folder.write("signatures/count.toml", &counts("javascript"));
+        folder.write("count.toml", "name = \"count\"\ncrystal = \"scripted/three.yaml\"\n[gates.echo]\n");
+        folder.write(
+            "three.yaml",
+            "responses:\n  - tool_calls: [{id: c1, gate: echo, args: {text: rabbit}}]\n  \
+             - tool_calls: [{id: c2, gate: done, args: {answer: 3}}]\n",
+        );
+        let cast = folder.envelope(&[&["cast", "count.toml", "how many?"], &at[..]].concat(), codes::TERMINATED.any());
+        let thread = id(&cast["data"]["entity_id"]);
+        folder.write("program.yaml", "responses:\n  - code: \"done({text: JSON.stringify(history)})\"\n");
+        let asked =
+            ["predict", "Count", "--field", "text=hey", "--crystal", "scripted/program.yaml", "--thread", thread];
+        let told = folder.envelope(&[&asked[..], &["--history"], &at[..]].concat(), codes::PREDICTED.any());
+        let seen = told["data"]["output"]["text"].as_str().unwrap();
+        assert!(seen.contains("echo") && seen.contains("rabbit"), "{seen}");
+        // Without being asked for it is not there.
+        folder.write("program.yaml", "responses:\n  - code: \"done({text: typeof history})\"\n");
+        let told = folder.envelope(&[&asked[..], &at[..]].concat(), codes::PREDICTED.any());
+        assert_eq!(told["data"]["output"]["text"], "undefined");
+        let unknown = ["predict", "Count", "--field", "text=hey", "--thread", "ent_nobody"];
+        folder.envelope(&[&unknown[..], &at[..]].concat(), codes::NOT_FOUND.any());
+        let alone = folder.run(&[&["predict", "Count", "--field", "text=hey", "--history"], &at[..]].concat());
+        assert_eq!(alone.status.code(), Some(2), "history of nobody: {alone:?}");
+    }
+}
+
+#[test]
+fn a_program_may_be_written_in_python() {
+    let folder = folder();
+    folder.write("signatures/count.toml", &counts("python"));
+    folder.write("program.yaml", "responses:\n  - code: \"done({'text': text.upper() + str(len(inputs['text']))})\"\n");
+    let at = ["--store", "sqlite:kept/loom.db"];
+    let asked = ["predict", "Count", "--field", "text=hey", "--crystal", "scripted/program.yaml"];
+    let told = folder.envelope(&[&asked[..], &at[..]].concat(), codes::PREDICTED.any());
+    assert_eq!(told["data"]["output"], json!({"text": "HEY3"}));
+    folder.envelope(&[&["receipt", "verify"], &at[..]].concat(), codes::VERIFIED.any());
+}
+
+#[test]
+fn where_nobody_names_a_crystal_a_predict_says_what_a_predict_can_do() {
+    let folder = folder();
+    let mut command = folder.command(&["predict", "Shout", "--field", "text=hey", "--store", "memory:"]);
+    for variable in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"] {
+        command.env_remove(variable);
+    }
+    // Nothing listens there.
+    command.env("OLLAMA_HOST", "127.0.0.1:9").stdin(std::process::Stdio::null());
+    let output = command.output().unwrap();
+    let told = stderr(&output);
+    assert!(told.contains("predict: crystal: no artifact and no --crystal names one"), "{told}");
+    assert!(!told.contains("cast"), "{told}");
+}
+
+#[test]
+fn receipts_of_an_export_are_verified_with_nothing_but_the_file() {
+    for store in stores() {
+        let (folder, at) = (folder(), ["--store", store.as_str()]);
+        let asked = ["predict", "Shout", "--field", "text=hey", "--trace", "full"];
+        let first = folder.envelope(&[&asked[..], &MODEL[..], &at[..]].concat(), codes::PREDICTED.any());
+        let receipt = id(&first["data"]["receipt_id"]);
+        let export =
+            ["loom", "export", "@me/text/Shout.v1", "--format", "journal", "--no-redact", "--out", "all.jsonl"];
+        folder.envelope(&[&export[..], &at[..]].concat(), codes::READ.any());
+        let elsewhere = Folder::new();
+        let verify = |text: &str, code: cantrip_reply::AnyCode| {
+            elsewhere.write("all.jsonl", text);
+            // A store that cannot be opened: nobody asks for it.
+            elsewhere
+                .envelope(&["receipt", "verify", "--export", "all.jsonl", "--store", "sqlite:/nowhere/loom.db"], code)
+        };
+        let all = folder.read("all.jsonl");
+        let verified = verify(&all, codes::VERIFIED.any());
+        assert_eq!(verified["data"]["value"]["receipts"], 1, "{verified}");
+        for (paper, from, to, kind) in [
+            ("receipt", "succeeded", "Succeeded", "content"),
+            ("artifact", "louder", "softer", "artifact"),
+            ("trace", "HEY", "HOY", "trace"),
+            ("body", "HEY", "HOY", "output"),
+        ] {
+            let begins = format!("{{\"paper\":{{\"{paper}\":");
+            let lines: Vec<String> = all
+                .lines()
+                .map(|line| match line.starts_with(&begins) {
+                    true => line.replacen(from, to, 1),
+                    false => line.to_owned(),
+                })
+                .collect();
+            let edited = lines.join("\n");
+            assert_ne!(edited, all.trim_end(), "{paper}");
+            let found = verify(&edited, codes::RECORD_ALTERED.any());
+            assert_eq!(found["data"]["findings"][0]["kind"], kind, "{found}");
+            assert_eq!(found["data"]["findings"][0]["receipt_id"], receipt, "{found}");
+        }
+        // A record that was changed or is missing is found by the receipt that rests on it.
+        let settled = all.lines().position(|line| line.contains("\"type\":\"settled\"")).unwrap();
+        let without: Vec<&str> =
+            all.lines().enumerate().filter(|(at, _)| *at != settled).map(|(_, line)| line).collect();
+        let found = verify(&without.join("\n"), codes::RECORD_ALTERED.any());
+        assert_eq!(found["data"]["findings"][0]["kind"], "thread", "{found}");
+        // What was redacted has other bytes than those that were hashed, and what is no journal is none.
+        let redacted = ["loom", "export", "@me/text/Shout.v1", "--format", "journal", "--out", "redacted.jsonl"];
+        folder.envelope(&[&redacted[..], &at[..]].concat(), codes::READ.any());
+        let refused = verify(&folder.read("redacted.jsonl"), codes::UNPARSABLE.any());
+        assert!(refused["message"].as_str().unwrap().contains("redacted"), "{refused}");
+        verify("{}\n", codes::UNPARSABLE.any());
+        elsewhere.envelope(&["receipt", "verify", "--export", "nothing.jsonl"], codes::FILE_MISSING.any());
+        // The journal of it can be taken in, and what is left out is told.
+        let other = ["--store", "sqlite:other/loom.db"];
+        let taken = folder.envelope(&[&["loom", "import", "all.jsonl"], &other[..]].concat(), codes::CREATED.any());
+        assert!(taken["data"]["papers"].as_u64().is_some_and(|papers| papers >= 4), "{taken}");
     }
 }

@@ -89,7 +89,8 @@ impl SignatureRow {
 }
 
 /// An artifact as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ArtifactRow {
     pub compiled_id: CompiledId,
     pub content_hash: Hash,
@@ -287,7 +288,8 @@ impl ReceiptDraft {
 }
 
 /// A receipt as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReceiptRow {
     pub receipt_id: ReceiptId,
     pub receipt_hash: Hash,
@@ -333,7 +335,8 @@ pub enum TraceState {
 }
 
 /// A trace as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TraceRow {
     pub trace_ref: String,
     pub run_id: RunId,

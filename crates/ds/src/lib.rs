@@ -5,6 +5,8 @@
 
 mod asked;
 mod catalog;
+mod evidence;
+mod export;
 mod history;
 pub mod limits;
 mod objects;
@@ -19,8 +21,9 @@ mod verify;
 
 pub use cantrip_contract as contract;
 pub use catalog::{Added, Catalog};
+pub use export::{Exported, papers};
 pub use objects::BaseFault;
 pub use predict::{Crystals, PredictReply, Predicted, Predicting, Predictor};
 pub use structured::Mode;
 pub use trace::{TraceMode, Traces, trace};
-pub use verify::{Finding, Verified, verify};
+pub use verify::{Finding, Verified, verify, verify_export};

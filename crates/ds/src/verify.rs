@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use cantrip::canon::{CastId, EntityId, Hash, RunId, bytes_hash};
-use cantrip::loom::{
-    AnyLoom, Contracts, Error, Event, Journal, Ledger, Loom, Page, ReceiptsWanted, Seq, Tallies, Tally,
-};
+use cantrip::loom::{AnyLoom, Error, Event, Page, ReceiptsWanted, Tallies, Tally};
 use cantrip::reply::Refusal;
 use cantrip::spend::{ReservationId, Row as Reservation, evaluate};
 use cantrip::store_refusal;
@@ -15,6 +13,8 @@ use cantrip_contract::{Kind, Receipt, ReceiptRow, TraceState};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 
+use crate::evidence::Evidence;
+use crate::export::{Exported, bodies};
 use crate::limits::{FINDINGS_MAX, VERIFY_PAGE};
 
 /// Something that is not what it was.
@@ -57,7 +57,13 @@ pub async fn verify(loom: &AnyLoom, wanted: ReceiptsWanted) -> Result<Verified, 
     verified(loom, &wanted).await.map_err(|error| store_refusal(&error))
 }
 
-async fn verified(loom: &AnyLoom, wanted: &ReceiptsWanted) -> Result<Verified, Error> {
+/// Verifies all receipts of a journal export in the same way. No store is needed, nor anything else that the file does not
+/// have.
+pub async fn verify_export(exported: &Exported) -> Result<Verified, Refusal> {
+    verified(exported, &ReceiptsWanted::default()).await.map_err(|error| store_refusal(&error))
+}
+
+async fn verified<E: Evidence>(loom: &E, wanted: &ReceiptsWanted) -> Result<Verified, Error> {
     let mut verified = Verified::default();
     let mut page = Page { after: None, most: VERIFY_PAGE };
     loop {
@@ -85,7 +91,12 @@ async fn verified(loom: &AnyLoom, wanted: &ReceiptsWanted) -> Result<Verified, E
 }
 
 /// Whether it is the first of its run, among those that are wanted and can be read.
-async fn is_first(loom: &AnyLoom, wanted: &ReceiptsWanted, receipt: &Receipt, row: &ReceiptRow) -> Result<bool, Error> {
+async fn is_first<E: Evidence>(
+    loom: &E,
+    wanted: &ReceiptsWanted,
+    receipt: &Receipt,
+    row: &ReceiptRow,
+) -> Result<bool, Error> {
     if receipt.seq == 1 {
         return Ok(true);
     }
@@ -120,8 +131,8 @@ enum Records {
 }
 
 /// Everything about a run that its receipts are compared with.
-struct Walk<'a> {
-    loom: &'a AnyLoom,
+struct Walk<'a, E> {
+    loom: &'a E,
     run: RunId,
     records: Records,
     /// Decisions that come to something else today.
@@ -130,10 +141,10 @@ struct Walk<'a> {
     first: String,
 }
 
-impl<'a> Walk<'a> {
-    async fn of(loom: &'a AnyLoom, run: RunId, first: &ReceiptRow) -> Result<Self, Error> {
+impl<'a, E: Evidence> Walk<'a, E> {
+    async fn of(loom: &'a E, run: RunId, first: &ReceiptRow) -> Result<Self, Error> {
         let (mut tallies, mut casts, mut ended) = (Tallies::default(), HashMap::new(), false);
-        let mut stream = loom.read(run, Seq::START);
+        let mut stream = loom.records(run);
         let records = loop {
             match stream.try_next().await {
                 Ok(Some(record)) => {
@@ -256,7 +267,7 @@ fn is_wanted(wanted: &ReceiptsWanted, receipt: &Receipt) -> bool {
 }
 
 /// The decisions of a run that come to something else when they are made again, by what they were made of.
-async fn decided_otherwise(loom: &AnyLoom, run: RunId) -> Result<Vec<String>, Error> {
+async fn decided_otherwise(loom: &impl Evidence, run: RunId) -> Result<Vec<String>, Error> {
     let mut agreed = HashMap::new();
     let mut told = Vec::new();
     for decided in loom.decisions(run).await? {
@@ -280,18 +291,7 @@ async fn decided_otherwise(loom: &AnyLoom, run: RunId) -> Result<Vec<String>, Er
     Ok(told)
 }
 
-/// The bodies that a predict's receipt rests on. A cast's intent and answer stand in its records.
-fn bodies(receipt: &Receipt) -> Vec<(&'static str, Hash)> {
-    match receipt.receipt_kind {
-        Kind::Cast => Vec::new(),
-        Kind::Predict => {
-            let named = [("input", receipt.params_hash), ("output", receipt.output_hash)];
-            named.into_iter().filter_map(|(kind, hash)| Some((kind, hash?))).collect()
-        }
-    }
-}
-
-async fn traced(loom: &AnyLoom, name: &str, hash: Hash) -> Result<Option<String>, Error> {
+async fn traced(loom: &impl Evidence, name: &str, hash: Hash) -> Result<Option<String>, Error> {
     let row = match loom.trace(name.to_owned()).await {
         Ok(row) => row,
         Err(Error::NotFound { .. }) => return Ok(Some(format!("{name} is not there"))),
@@ -303,7 +303,7 @@ async fn traced(loom: &AnyLoom, name: &str, hash: Hash) -> Result<Option<String>
     let found = match row.state {
         TraceState::Expired => return Ok(None),
         TraceState::Inline | TraceState::Pending => row.payload.map(|payload| bytes_hash(payload.as_bytes())),
-        TraceState::Stored => row.uri.and_then(|uri| std::fs::read(uri).ok()).map(|bytes| bytes_hash(&bytes)),
+        TraceState::Stored => loom.object(&row).await.map(|bytes| bytes_hash(&bytes)),
     };
     Ok(match found {
         Some(found) if found == hash => None,
@@ -335,7 +335,7 @@ fn said(receipt: &Receipt, tally: Option<&Tally>, ended: bool, tell: &mut impl F
 }
 
 /// What its reservations came to, against what the receipt says of them.
-async fn paid(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<String>, Error> {
+async fn paid(loom: &impl Evidence, receipt: &Receipt) -> Result<Option<String>, Error> {
     let (mut reserved, mut captured, mut released, mut overage) = (0_u64, 0_u64, 0_u64, 0_u64);
     let count = |micros: i64| u64::try_from(micros).unwrap_or(0);
     for id in &receipt.budget.reservation_ids {

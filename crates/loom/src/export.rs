@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{Error, Journal, Loom};
 
-pub use import::{Imported, import_journal};
+pub use import::{Imported, JournalLine, import_journal, read_journal_heading};
 pub use turns::import_turns;
 
 /// What an export holds.
@@ -24,7 +24,7 @@ pub use turns::import_turns;
 pub enum Format {
     /// One line a turn, in the order of writing.
     Turns,
-    /// Every record and body.
+    /// Every record and body. Whoever knows the contracts of a store adds its papers: see [`JournalLine::Paper`].
     Journal,
     /// One line a thread: its messages.
     Chat,

@@ -9,7 +9,9 @@ use cantrip_ds::contract::{
     Artifact, ArtifactRow, CompiledId, OriginRow, Provenance, ReceiptId, ReceiptRow, Signature, SignatureId,
     SignatureOrigin, SignatureRow,
 };
-use cantrip_ds::{Catalog, Crystals, PredictReply, Predicting, Predictor, Traces, verify};
+use cantrip_ds::{
+    Catalog, Crystals, Exported, PredictReply, Predicting, Predictor, Traces, Verified, verify, verify_export,
+};
 use serde_json::{Value, json};
 
 use crate::Service;
@@ -205,20 +207,30 @@ impl Service {
 
     /// Compares receipts with their bytes, their chain, and everything that they name.
     pub async fn verify_receipts(&self, wanted: ReceiptsWanted) -> Guarded {
+        self.told("verify", async { found(verify(self.runtime().loom(), wanted).await?) }).await
+    }
+
+    /// The same for the receipts of a journal export. Nothing is looked up in its store.
+    pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> Guarded {
         self.told("verify", async {
-            let verified = verify(self.runtime().loom(), wanted).await?;
-            let data = json!({
-                "receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings,
-                "left_out": verified.left_out,
-            });
-            match verified.findings.first() {
-                None => Ok(codes::verified("receipts", verified.receipts).value(data)),
-                Some(first) => {
-                    let field = format!("{}: {}", first.kind, first.detail);
-                    Err(codes::record_altered("receipt", first.receipt_id.as_str(), field).data(data).into())
-                }
-            }
+            let exported = Exported::read(lines)?;
+            found(verify_export(&exported).await?)
         })
         .await
+    }
+}
+
+/// What verifying came to: the first thing that was changed, if anything was.
+fn found(verified: Verified) -> Result<Filled<Success>, Refusal> {
+    let data = json!({
+        "receipts": verified.receipts, "runs": verified.runs, "findings": verified.findings,
+        "left_out": verified.left_out,
+    });
+    match verified.findings.first() {
+        None => Ok(codes::verified("receipts", verified.receipts).value(data)),
+        Some(first) => {
+            let field = format!("{}: {}", first.kind, first.detail);
+            Err(codes::record_altered("receipt", first.receipt_id.as_str(), field).data(data).into())
+        }
     }
 }

@@ -5,6 +5,7 @@ use cantrip::loom::export::{Format, Redaction, export};
 use cantrip::loom::{Error, Loom, Page};
 use cantrip::reply::{Call, Guarded, codes};
 use cantrip::store_refusal;
+use cantrip_ds::papers;
 use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
@@ -88,7 +89,8 @@ impl Service {
     }
 
     /// Exports a loom. The lines go to `take`, one by one, since a reply is bounded and a loom is not; the reply says
-    /// how many there were.
+    /// how many there were. A journal that is not redacted has its papers behind its records, so that its receipts can be
+    /// verified wherever it goes; of a redacted one nothing could be, since receipts are hashes over what was said.
     pub async fn export(
         &self,
         loom: LoomId,
@@ -98,6 +100,7 @@ impl Service {
     ) -> Guarded {
         let answered = self.runtime().guard().call(Call::surface("export"), |rb| async {
             let mut lines = 0_u64;
+            let with_papers = format == Format::Journal && matches!(redaction, Redaction::Off);
             let mut exported = export(self.runtime().loom(), loom, format, redaction);
             while let Some(line) = exported.next().await {
                 match line {
@@ -106,6 +109,16 @@ impl Service {
                         take(line);
                     }
                     Err(error) => return rb.refuse(store_refusal(&error)),
+                }
+            }
+            let mut papers = papers(self.runtime().loom(), loom);
+            while with_papers && let Some(line) = papers.next().await {
+                match line {
+                    Ok(line) => {
+                        lines += 1;
+                        take(line);
+                    }
+                    Err(refusal) => return rb.refuse(refusal),
                 }
             }
             rb.success(codes::read(format!("export of {loom}")).data(json!({"lines": lines})))

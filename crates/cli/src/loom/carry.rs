@@ -14,6 +14,7 @@ use cantrip_service::Service;
 use serde_json::{Value, json};
 
 use super::{Told, refused};
+use crate::given;
 
 /// Write a loom as lines of JSON: turns, the whole journal, chats or trajectories.
 ///
@@ -121,26 +122,24 @@ pub(super) struct Import {
 impl Import {
     pub(super) async fn told(&self, loom: &AnyLoom, guard: &Guard) -> Result<Told, Refusal> {
         let shown = self.file.display().to_string();
-        let text = std::fs::read_to_string(&self.file).map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                Refusal::from(codes::file_missing(shown.as_str()))
-            } else if error.kind() == io::ErrorKind::InvalidData {
-                codes::target_unusable(shown.as_str(), "it is not text").into()
-            } else {
-                codes::io_failed("read", shown.as_str(), error.to_string()).into()
-            }
-        })?;
+        let text = given::text_file(&self.file)?;
         let taken = if is_journal(&text) {
             import_journal(loom, text.lines()).await
         } else {
             let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
             import_turns(loom, loom_named(self.name.as_ref().unwrap_or(&stem)), text.lines()).await
         };
-        let Imported { records, runs, bodies } = taken.map_err(|error| store_refusal(&error))?;
+        let Imported { records, runs, bodies, papers } = taken.map_err(|error| store_refusal(&error))?;
         let filled = codes::created("import", shown.as_str())
-            .data(json!({"state": "imported", "records": records, "runs": runs, "bodies": bodies}));
+            .data(json!({"state": "imported", "records": records, "runs": runs, "bodies": bodies, "papers": papers}));
         let guarded = guard.call(Call::surface("loom"), |rb| async { rb.success(filled) }).await;
-        Ok((guarded, format!("{shown}: {records} records, {runs} runs, {bodies} bodies\n")))
+        let left = match papers {
+            0 => String::new(),
+            papers => {
+                format!("{papers} lines about its receipts stay in the file: cantrip receipt verify --export {shown}\n")
+            }
+        };
+        Ok((guarded, format!("{shown}: {records} records, {runs} runs, {bodies} bodies\n{left}")))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Taking a journal in that was written elsewhere.
 //!
 //! Every hash is checked before anything is written under it, and what is taken in keeps its places, times and epochs,
-//! so that exporting it again gives the same bytes. Taking the same journal in twice changes nothing.
+//! so that exporting it again gives the same lines. Taking the same journal in twice changes nothing. Papers (the receipts of
+//! its runs and what they name) are there to be verified where they lie: a receipt is written once, where its run ended, so
+//! they are counted here and not taken in.
 
 use std::collections::HashMap;
 
@@ -9,8 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cantrip_canon::limits::JSON_INTEGER_MAX;
 use cantrip_canon::{Hash, RunId};
+use serde_json::Value;
 
-use super::journal::{BodyLine, Encoding, FORMAT, Heading, RecordLine, VERSION};
+use super::journal::{BodyLine, Encoding, FORMAT, Heading, PaperLine, RecordLine, VERSION};
 use crate::limits::STEP_RECORDS_MAX;
 use crate::{Answer, Body, Conflict, Draft, Error, Journal, Kind, Record, Seq, Step, StepId};
 
@@ -20,16 +23,58 @@ pub struct Imported {
     pub records: u64,
     pub runs: u64,
     pub bodies: u64,
+    /// Receipts and what they name: left where they are.
+    pub papers: u64,
 }
 
-/// Takes in the lines of a journal export. Lines before a fault stay, as records do; the fault names its line.
-pub async fn import_journal<J: Journal>(
-    store: &J,
-    lines: impl IntoIterator<Item = impl AsRef<str>>,
-) -> Result<Imported, Error> {
-    let mut lines = lines.into_iter().enumerate().map(|(at, line)| (at as u64 + 1, line));
-    let heading = lines.next().ok_or_else(|| refuse(1, "it is empty"))?;
-    let heading: Heading = serde_json::from_str(heading.1.as_ref()).map_err(|_| refuse(1, "it has no heading"))?;
+/// A line of a journal export, as it stands there: whether its hashes are those of what it holds is for its reader to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JournalLine {
+    Body {
+        hash: Hash,
+        bytes: Vec<u8>,
+    },
+    Record(Record),
+    /// A receipt, or something that receipts name.
+    Paper(Value),
+}
+
+impl JournalLine {
+    /// Reads the line with this number, which is not the first.
+    pub fn read(at: u64, text: &str) -> Result<Self, Error> {
+        if let Ok(line) = serde_json::from_str::<BodyLine>(text) {
+            let bytes = match line.encoding {
+                Encoding::Utf8 => line.data.into_bytes(),
+                Encoding::Base64 => STANDARD.decode(&line.data).map_err(|_| refuse(at, "a body is not base64"))?,
+            };
+            return Ok(Self::Body { hash: line.body, bytes });
+        }
+        if let Ok(PaperLine { paper }) = serde_json::from_str::<PaperLine>(text) {
+            return Ok(Self::Paper(paper));
+        }
+        let line: RecordLine<'_> =
+            serde_json::from_str(text).map_err(|error| refuse(at, format!("neither a body nor a record: {error}")))?;
+        Ok(Self::Record(Record {
+            run: line.run_id,
+            seq: line.seq,
+            kind: Kind::named(&line.kind),
+            at: line.at,
+            epoch: line.epoch,
+            payload: line.payload.get().into(),
+            hash: line.event_hash,
+        }))
+    }
+
+    /// The line of a paper.
+    pub fn of_paper(paper: Value) -> Result<String, Error> {
+        super::journal::text(&PaperLine { paper })
+    }
+}
+
+/// Reads the first line of a journal export: whether the rest can be compared with its hashes.
+pub fn read_journal_heading(first: Option<&str>) -> Result<(), Error> {
+    let first = first.ok_or_else(|| refuse(1, "it is empty"))?;
+    let heading: Heading = serde_json::from_str(first).map_err(|_| refuse(1, "it has no heading"))?;
     if heading.format != FORMAT {
         return Err(refuse(1, "it is no journal"));
     }
@@ -39,6 +84,17 @@ pub async fn import_journal<J: Journal>(
     if heading.redacted {
         return Err(refuse(1, "it was redacted, so its hashes are not those of what it holds"));
     }
+    Ok(())
+}
+
+/// Takes in the lines of a journal export. Lines before a fault stay, as records do; the fault names its line.
+pub async fn import_journal<J: Journal>(
+    store: &J,
+    lines: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<Imported, Error> {
+    let mut lines = lines.into_iter().enumerate().map(|(at, line)| (at as u64 + 1, line));
+    let heading = lines.next();
+    read_journal_heading(heading.as_ref().map(|(_, line)| line.as_ref()))?;
     let mut import = Import { store, heads: HashMap::new(), chunk: Chunk::default(), taken: Imported::default() };
     for (at, line) in lines {
         import.line(at, line.as_ref()).await?;
@@ -68,20 +124,17 @@ struct Import<'a, J> {
 
 impl<J: Journal> Import<'_, J> {
     async fn line(&mut self, at: u64, text: &str) -> Result<(), Error> {
-        if let Ok(line) = serde_json::from_str::<BodyLine>(text) {
-            return self.body(at, line);
+        match JournalLine::read(at, text)? {
+            JournalLine::Body { hash, bytes } => self.body(at, hash, bytes),
+            JournalLine::Record(record) => self.record(at, record).await,
+            JournalLine::Paper(_) => {
+                self.taken.papers += 1;
+                Ok(())
+            }
         }
-        let line: RecordLine<'_> =
-            serde_json::from_str(text).map_err(|error| refuse(at, format!("neither a body nor a record: {error}")))?;
-        let record = Record {
-            run: line.run_id,
-            seq: line.seq,
-            kind: Kind::named(&line.kind),
-            at: line.at,
-            epoch: line.epoch,
-            payload: line.payload.get().into(),
-            hash: line.event_hash,
-        };
+    }
+
+    async fn record(&mut self, at: u64, record: Record) -> Result<(), Error> {
         // An epoch is no part of the hash, and the next one has to be greater.
         if record.epoch.get() >= JSON_INTEGER_MAX {
             return Err(refuse(at, format!("record {} of run {} has an impossible epoch", record.seq, record.run)));
@@ -99,14 +152,10 @@ impl<J: Journal> Import<'_, J> {
         Ok(())
     }
 
-    fn body(&mut self, at: u64, line: BodyLine) -> Result<(), Error> {
-        let bytes = match line.encoding {
-            Encoding::Utf8 => line.data.into_bytes(),
-            Encoding::Base64 => STANDARD.decode(&line.data).map_err(|_| refuse(at, "a body is not base64"))?,
-        };
+    fn body(&mut self, at: u64, hash: Hash, bytes: Vec<u8>) -> Result<(), Error> {
         let body = Body::new(bytes)?;
-        if body.hash() != line.body {
-            return Err(refuse(at, format!("body {} does not match its hash", line.body)));
+        if body.hash() != hash {
+            return Err(refuse(at, format!("body {hash} does not match its hash")));
         }
         self.chunk.bodies.push(body);
         self.taken.bodies += 1;

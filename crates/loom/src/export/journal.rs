@@ -8,6 +8,7 @@ use cantrip_canon::{Hash, LoomId, RunId, Timestamp, json};
 use futures_util::stream::{self, BoxStream, Stream};
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Redaction;
@@ -56,7 +57,14 @@ pub(super) struct RecordLine<'a> {
     pub kind: String,
 }
 
-fn text(line: &impl Serialize) -> Result<String, Error> {
+/// A line with a receipt or something that receipts name.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PaperLine {
+    pub paper: Value,
+}
+
+pub(super) fn text(line: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(line).map_err(|source| Error::Misread { what: "a line of the export".to_owned(), source })
 }
 

@@ -1,0 +1,355 @@
+//! Receipts that leave their store with everything they name, and are verified where nothing else is.
+//!
+//! A journal export has the records and the bodies that they name. Behind them stand the papers of its runs: their receipts,
+//! the artifacts, traces, inputs and outputs that those name, what was decided, and the money. All of it is data with hashes
+//! over it, so whoever has the file needs neither the store, nor a key, nor a network.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use cantrip::canon::{EntityId, Hash, LoomId, RunId, bytes_hash};
+use cantrip::loom::export::{JournalLine, read_journal_heading};
+use cantrip::loom::{
+    AnyLoom, Contracts, Damage, Error, Event, Journal, Ledger, Listed, Loom, Page, ReceiptsWanted, Record,
+};
+use cantrip::reply::Refusal;
+use cantrip::spend::{Agreement, AuthorizationRef, Booked, Decided, ReservationId};
+use cantrip::store_refusal;
+use cantrip_contract::{ArtifactRow, CompiledId, Kind, Receipt, ReceiptRow, TraceRow, TraceState};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::objects;
+use crate::trace::is_summary;
+
+/// A receipt, or something that receipts name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Paper {
+    Receipt {
+        /// Also where it can no longer be read.
+        run_id: RunId,
+        row: ReceiptRow,
+    },
+    Artifact(ArtifactRow),
+    Trace(TraceRow),
+    /// An input or an output.
+    Body {
+        hash: Hash,
+        text: String,
+    },
+    Reservation {
+        reservation_id: ReservationId,
+        booked: Box<Booked>,
+    },
+    Decision(Box<Decided>),
+    Agreement {
+        authorization_id: AuthorizationRef,
+        agreement: Box<Agreement>,
+    },
+}
+
+fn line(paper: &Paper) -> Result<String, Error> {
+    JournalLine::of_paper(cantrip::canon::json::to_value(paper)?)
+}
+
+/// The papers of a loom, as lines of a journal export: they go behind its records. Made as they are asked for, the papers of
+/// one run at a time; what several runs name comes once. A store that keeps no receipts has none.
+pub fn papers(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String, Refusal>> {
+    let leaving = Leaving { loom, of, told: HashSet::new(), page: Some(Page::FIRST) };
+    let pages = stream::try_unfold(leaving, |mut leaving: Leaving<'_>| async move {
+        let Some(page) = leaving.page else { return Ok::<_, Error>(None) };
+        let runs = Loom::runs(leaving.loom, page).await?;
+        leaving.page = runs.next.map(|after| Page { after: Some(after), ..page });
+        let (mut lines, of) = (Vec::new(), leaving.of);
+        for run in runs.items.into_iter().filter(|run| run.loom_id == of) {
+            leaving.run(run.run_id, &mut lines).await?;
+        }
+        Ok(Some((stream::iter(lines.into_iter().map(Ok::<String, Error>)), leaving)))
+    });
+    pages.try_flatten().map_err(|error| store_refusal(&error)).boxed()
+}
+
+struct Leaving<'a> {
+    loom: &'a AnyLoom,
+    of: LoomId,
+    /// What stands in the file already, by its name.
+    told: HashSet<String>,
+    page: Option<Page>,
+}
+
+impl Leaving<'_> {
+    async fn run(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
+        let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
+        let mut page = Page::FIRST;
+        let mut receipts = 0;
+        loop {
+            let found = match Contracts::receipts(self.loom, wanted.clone(), page).await {
+                Ok(found) => found,
+                Err(Error::NoContracts) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            for row in found.items {
+                receipts += 1;
+                let receipt = row.receipt().ok();
+                lines.push(line(&Paper::Receipt { run_id: run, row })?);
+                if let Some(receipt) = receipt {
+                    self.named(&receipt, lines).await?;
+                }
+            }
+            match found.next {
+                Some(after) => page.after = Some(after),
+                None => break,
+            }
+        }
+        if receipts > 0 {
+            self.decided(run, lines).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything that a receipt names. What is no longer there is not made up: who verifies the file is told.
+    async fn named(&mut self, receipt: &Receipt, lines: &mut Vec<String>) -> Result<(), Error> {
+        let loom = self.loom;
+        let mut papers = Vec::new();
+        for hash in bodies(receipt).into_iter().map(|(_, hash)| hash) {
+            if self.told.insert(hash.to_string())
+                && let Some(body) = there(Journal::body(loom, hash).await)?
+                && let Ok(text) = String::from_utf8(body.bytes().to_vec())
+            {
+                papers.push(Paper::Body { hash, text });
+            }
+        }
+        if let Some(id) = receipt.compiled_id.clone()
+            && self.told.insert(id.to_string())
+        {
+            papers.extend(there(Contracts::artifact(loom, id).await)?.map(Paper::Artifact));
+        }
+        if let Some(name) = receipt.trace_ref.clone()
+            && let Some(row) = there(Contracts::trace(loom, name).await)?
+        {
+            papers.push(Paper::Trace(whole(row).await));
+        }
+        for id in &receipt.budget.reservation_ids {
+            let Ok(id) = id.parse::<ReservationId>() else { continue };
+            let Some(booked) = there(Ledger::reservation(loom, id.clone()).await)? else { continue };
+            papers.push(Paper::Reservation { reservation_id: id, booked: Box::new(booked) });
+        }
+        for paper in &papers {
+            lines.push(line(paper)?);
+        }
+        Ok(())
+    }
+
+    async fn decided(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
+        let decisions = match Ledger::decisions(self.loom, run).await {
+            Ok(decisions) => decisions,
+            Err(Error::NoLedger) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for decided in decisions {
+            let payer = decided.input.authorization.as_ref().and_then(|named| named.authorization_id.parse().ok());
+            lines.push(line(&Paper::Decision(Box::new(decided)))?);
+            let Some(payer) = payer else { continue };
+            let payer: AuthorizationRef = payer;
+            if !self.told.insert(payer.to_string()) {
+                continue;
+            }
+            for agreement in there(Ledger::agreements(self.loom, payer).await)?.unwrap_or_default() {
+                let agreement = Box::new(agreement);
+                lines.push(line(&Paper::Agreement { authorization_id: payer, agreement })?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was found, if it is there.
+fn there<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NotFound { .. } | Error::BodyAltered(_) | Error::NoLedger) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A trace with all of it in its row, if that can be read now.
+async fn whole(row: TraceRow) -> TraceRow {
+    let lies_elsewhere = match row.state {
+        TraceState::Stored => row.uri.clone(),
+        TraceState::Inline | TraceState::Pending | TraceState::Expired => None,
+    };
+    let read = match lies_elsewhere {
+        Some(uri) => objects::read(&uri).await.ok().and_then(|bytes| String::from_utf8(bytes).ok()),
+        None => None,
+    };
+    match read {
+        Some(payload) => TraceRow { payload: Some(payload), ..row },
+        None => row,
+    }
+}
+
+/// The bodies that a predict's receipt rests on. A cast's intent and answer stand in its records.
+pub(crate) fn bodies(receipt: &Receipt) -> Vec<(&'static str, Hash)> {
+    match receipt.receipt_kind {
+        Kind::Cast => Vec::new(),
+        Kind::Predict => {
+            let named = [("input", receipt.params_hash), ("output", receipt.output_hash)];
+            named.into_iter().filter_map(|(kind, hash)| Some((kind, hash?))).collect()
+        }
+    }
+}
+
+/// A journal export that was read: records, bodies and papers, each as it stands in the file.
+#[derive(Debug, Default)]
+pub struct Exported {
+    records: HashMap<RunId, Vec<Record>>,
+    entities: HashSet<EntityId>,
+    /// Those whose bytes have their hash.
+    bodies: HashSet<Hash>,
+    receipts: Vec<(RunId, ReceiptRow)>,
+    artifacts: HashMap<CompiledId, ArtifactRow>,
+    traces: HashMap<String, TraceRow>,
+    reservations: HashMap<ReservationId, Booked>,
+    decisions: HashMap<RunId, Vec<Decided>>,
+    agreements: BTreeMap<AuthorizationRef, Vec<Agreement>>,
+}
+
+impl Exported {
+    /// Reads the lines of a journal export. One that cannot be read is named by its number; one that can and is not what it
+    /// was is for [`crate::verify_export`] to find.
+    pub fn read(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Refusal> {
+        let mut lines = lines.into_iter().zip(1..).map(|(line, at)| (at, line));
+        let heading = lines.next();
+        read_journal_heading(heading.as_ref().map(|(_, line)| line.as_ref())).map_err(|error| store_refusal(&error))?;
+        let mut exported = Self::default();
+        for (at, line) in lines {
+            exported.line(at, line.as_ref()).map_err(|error| store_refusal(&error))?;
+        }
+        Ok(exported)
+    }
+
+    /// How many receipts it has.
+    pub fn receipts(&self) -> usize {
+        self.receipts.len()
+    }
+
+    fn line(&mut self, at: u64, text: &str) -> Result<(), Error> {
+        match JournalLine::read(at, text)? {
+            JournalLine::Body { hash, bytes } => self.body(hash, &bytes),
+            JournalLine::Record(record) => {
+                if let Ok(Event::Entity(entity)) = record.event() {
+                    self.entities.insert(entity.entity_id);
+                }
+                self.records.entry(record.run).or_default().push(record);
+            }
+            JournalLine::Paper(paper) => {
+                let fault = |error: serde_json::Error| Error::Import { line: at, fault: format!("no paper: {error}") };
+                self.paper(serde_json::from_value(paper).map_err(fault)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, hash: Hash, bytes: &[u8]) {
+        if bytes_hash(bytes) == hash {
+            self.bodies.insert(hash);
+        }
+    }
+
+    fn paper(&mut self, paper: Paper) {
+        match paper {
+            Paper::Receipt { run_id, row } => self.receipts.push((run_id, row)),
+            Paper::Artifact(row) => {
+                self.artifacts.insert(row.compiled_id.clone(), row);
+            }
+            Paper::Trace(row) => {
+                self.traces.insert(row.trace_ref.clone(), row);
+            }
+            Paper::Body { hash, text } => self.body(hash, text.as_bytes()),
+            Paper::Reservation { reservation_id, booked } => {
+                self.reservations.insert(reservation_id, *booked);
+            }
+            Paper::Decision(decided) => self.decisions.entry(decided.run).or_default().push(*decided),
+            Paper::Agreement { authorization_id, agreement } => {
+                self.agreements.entry(authorization_id).or_default().push(*agreement);
+            }
+        }
+    }
+}
+
+fn missing(kind: &'static str, id: impl ToString) -> Error {
+    Error::NotFound { kind, id: id.to_string() }
+}
+
+impl Evidence for Exported {
+    async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Error> {
+        let narrowed = ReceiptsWanted { run: None, ..wanted.clone() };
+        let fits = |(run, row): &(RunId, ReceiptRow)| {
+            wanted.run.is_none_or(|wanted| wanted == *run)
+                // What can no longer be read may be anything, and is looked at.
+                && row.receipt().map_or(true, |receipt| narrowed.fits(&receipt))
+        };
+        let begin = usize::try_from(page.after.unwrap_or(0)).unwrap_or(usize::MAX);
+        let mut found = (begin..).zip(self.receipts.iter().skip(begin)).filter(|(_, kept)| fits(kept));
+        let mut items = Vec::new();
+        let mut last = begin;
+        for (at, (_, row)) in found.by_ref().take(page.most) {
+            items.push(row.clone());
+            last = at + 1;
+        }
+        let next = found.next().map(|_| last as u64);
+        Ok(Listed { items, next })
+    }
+
+    fn records(&self, run: RunId) -> BoxStream<'_, Result<Record, Error>> {
+        let Some(records) = self.records.get(&run) else {
+            return stream::iter([Err(missing("run", run))]).boxed();
+        };
+        let mut before = None;
+        stream::iter(records.iter().zip(1_u64..).map(move |(record, place)| {
+            if record.seq.get() != place || record.hash != record.expected_hash(before.as_ref()) {
+                let what = "it or one before it is missing, or is not what was written";
+                return Err(Error::Damaged(Damage { run: Some(run), seq: Some(record.seq), line: None, what }));
+            }
+            before = Some(record.hash);
+            Ok(record.clone())
+        }))
+        .boxed()
+    }
+
+    async fn body(&self, hash: Hash) -> Result<(), Error> {
+        if self.bodies.contains(&hash) { Ok(()) } else { Err(Error::BodyAltered(hash)) }
+    }
+
+    async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
+        self.artifacts.get(&id).cloned().ok_or_else(|| missing("artifact", id))
+    }
+
+    async fn trace(&self, name: String) -> Result<TraceRow, Error> {
+        self.traces.get(&name).cloned().ok_or_else(|| missing("trace", name))
+    }
+
+    async fn object(&self, row: &TraceRow) -> Option<Vec<u8>> {
+        // All of it came along, unless it could not be read when the file was made: then only its summary did.
+        let payload = row.payload.as_ref().filter(|payload| !is_summary(payload))?;
+        Some(payload.clone().into_bytes())
+    }
+
+    async fn entity(&self, id: EntityId) -> Result<(), Error> {
+        if self.entities.contains(&id) { Ok(()) } else { Err(missing("entity", id)) }
+    }
+
+    async fn reservation(&self, id: ReservationId) -> Result<Booked, Error> {
+        self.reservations.get(&id).cloned().ok_or_else(|| missing("reservation", id))
+    }
+
+    async fn decisions(&self, run: RunId) -> Result<Vec<Decided>, Error> {
+        Ok(self.decisions.get(&run).cloned().unwrap_or_default())
+    }
+
+    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<Agreement>, Error> {
+        Ok(self.agreements.get(&id).cloned().unwrap_or_default())
+    }
+}
