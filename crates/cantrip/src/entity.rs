@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cantrip_canon::{EntityId, Money, RunId};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
-    Body, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Opening, Origin, RunKind, Step, StepId,
+    Body, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Loom, Opening, Origin, RunKind, Step, StepId,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use serde_json::Value;
@@ -132,9 +132,35 @@ impl Runtime {
 
     /// Casts a cantrip: a new entity, one episode.
     pub async fn cast(&self, cantrip: &Cantrip, casting: Casting) -> CastReply {
+        match self.begun(cantrip, casting).await {
+            Ok(episode) => episode.cast("cast", |_| {}).await,
+            Err(refused) => *refused,
+        }
+    }
+
+    /// The same, of an entity that lives on: it is on record as any other cast, and what it keeps is there for the next. None
+    /// if nothing was cast.
+    pub async fn enter(&self, cantrip: &Cantrip, casting: Casting) -> (CastReply, Option<Entity>) {
+        let episode = match self.begun(cantrip, casting).await {
+            Ok(episode) => episode,
+            Err(refused) => return (*refused, None),
+        };
+        let state = Mutex::new(State::Busy(episode.run));
+        let (id, seed, context) = (episode.entity, episode.seed, episode.context.clone());
+        let entity =
+            Entity(Arc::new(Inner { runtime: self.clone(), cantrip: cantrip.clone(), id, seed, context, state }));
+        let this = entity.clone();
+        let reply = episode.cast("cast", move |kept| this.give_back(kept)).await;
+        // One whose first record was refused is nobody.
+        let made = self.loom().entity(id).await.is_ok();
+        (reply, made.then_some(entity))
+    }
+
+    /// Everything that a first cast needs; nothing is written yet.
+    async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Episode, Box<CastReply>> {
         let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
         if intent.is_blank() {
-            return self.refused("cast", blank()).await;
+            return Err(Box::new(self.refused("cast", blank()).await));
         }
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
@@ -148,14 +174,14 @@ impl Runtime {
         })();
         let (root, made, cast) = match first {
             Ok(first) => first,
-            Err(error) => return self.refused("cast", store_refusal(&error)).await,
+            Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
         };
         if let Some(budget) = budget
             && let Err(refusal) = self.grant(run, budget).await
         {
-            return self.refused("cast", refusal).await;
+            return Err(Box::new(self.refused("cast", refusal).await));
         }
-        let episode = Episode {
+        Ok(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
             circle: cantrip.circle().clone(),
@@ -172,8 +198,7 @@ impl Runtime {
             environs: Environs::default(),
             cancel,
             start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
-        };
-        episode.cast("cast", |_| {}).await
+        })
     }
 
     /// Makes an entity that waits to be sent something.

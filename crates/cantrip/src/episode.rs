@@ -65,6 +65,11 @@ impl Cancel {
         self.0.borrow().of_all == Wish::Ends
     }
 
+    /// Returns when it is to end. Safe to drop while it waits.
+    pub async fn ended(&self) {
+        self.wished(Wish::Ends).await;
+    }
+
     /// One entity of the tree ends, with all its children: for its parent that is a failed call. The others go on.
     pub fn cancel_entity(&self, entity: EntityId) {
         self.0.send_modify(|wished| {

@@ -1,36 +1,82 @@
 //! The spells that can be cast by name from outside: those that lie around, found again at every look, and the built-in one.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use cantrip::Cantrip;
 use cantrip::canon::EntityId;
+use cantrip::circle::gate::builtin::{self, Human, Question, Unanswered};
+use cantrip::circle::gate::{AnyGate, Identity};
+use cantrip::crystal::ModelName;
+use cantrip::loom::{CantripId, Loom};
 use cantrip::spell::Spell;
+use cantrip::{Cantrip, store_refusal};
+use cantrip_ds::Predictor;
 use cantrip_reply::{Refusal, codes};
 use cantrip_serve::{Card, Grimoire};
+use cantrip_service::{Roots, Service};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use crate::choice;
 use crate::origin::{self, Wanted};
+use crate::predict;
 use crate::spells::{self, Source};
 use crate::store::Store;
 
-/// What the files around this process offer. A spell that is cast twice is built once, unless its file has changed.
+/// By file, with when that was changed last.
+type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;
+
+/// What the files around a folder offer. A spell that is cast twice is built once, unless its file has changed; and an
+/// entity is gone on with by the very cantrip it was cast with, where this process made it.
+#[derive(Clone)]
 pub(crate) struct Shelf {
     store: Arc<Store>,
-    built: Mutex<HashMap<PathBuf, (Option<SystemTime>, Cantrip)>>,
+    here: PathBuf,
+    /// Who is asked by entities that ask.
+    asks: AnyGate,
+    /// The spell that is offered first.
+    first: Option<String>,
+    built: Arc<Mutex<Built>>,
+    made: Arc<Mutex<HashMap<CantripId, Cantrip>>>,
+}
+
+/// Whoever comes in by a door that nobody can be asked through.
+struct Nobody;
+
+impl Human for Nobody {
+    async fn ask(&self, _: Option<&Identity>, _: Question) -> Result<String, Unanswered> {
+        let reason = "nobody can be asked where it was cast from".to_owned();
+        Err(Unanswered::Refused { actor: "nobody".to_owned(), reason })
+    }
 }
 
 impl Shelf {
-    pub(crate) fn new(store: Arc<Store>) -> Self {
-        Self { store, built: Mutex::default() }
+    /// Over the folder this process was started in; nobody is asked.
+    pub(crate) fn new(store: Arc<Store>) -> Result<Self, Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let asks = builtin::ask_human(Nobody);
+        Ok(Self { store, here, asks, first: None, built: Arc::default(), made: Arc::default() })
     }
 
-    fn made(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
+    /// The same, where this one is asked.
+    pub(crate) fn asking(self, human: impl Human) -> Self {
+        Self { asks: builtin::ask_human(human), ..self }
+    }
+
+    /// The same, with this spell before the others.
+    pub(crate) fn beginning_with(self, first: Option<String>) -> Self {
+        Self { first, ..self }
+    }
+
+    /// The same over another folder.
+    pub(crate) fn over(&self, here: &Path) -> Self {
+        Self { here: here.to_owned(), ..self.clone() }
+    }
+
+    fn of_file(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
         let changed = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
         let known = self.built.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
         if let Some((at, cantrip)) = known
@@ -44,32 +90,49 @@ impl Shelf {
     }
 
     async fn built_in(&self) -> Result<Cantrip, Refusal> {
-        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
-        let crystal = choice::crystal(&here, choice::Who::Cast).await?;
-        self.noted(&Source::built_in(&here, crystal, None))
+        let crystal = choice::crystal(&self.here, choice::Who::Cast).await?;
+        self.noted(&Source::built_in(&self.here, crystal, None))
     }
 
     fn noted(&self, source: &Source) -> Result<Cantrip, Refusal> {
-        let cantrip = spells::build(&source.read(None)?, &self.store.loom)?;
+        let cantrip = spells::build_asking(&source.read(None)?, &self.store.loom, self.asks.clone())?;
         origin::note(&self.store, &cantrip, source);
-        Ok(cantrip)
+        Ok(self.kept(cantrip))
+    }
+
+    /// The one that was made first stands for all that are equal to it.
+    fn kept(&self, cantrip: Cantrip) -> Cantrip {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(cantrip.id()).or_insert(cantrip).clone()
+    }
+
+    async fn again(&self, entity: EntityId) -> Result<Cantrip, Refusal> {
+        let view = self.store.loom.entity(entity).await.map_err(|error| store_refusal(&error))?;
+        let id = view.entity.cantrip_id;
+        if let Some(made) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Ok(made.clone());
+        }
+        let found = origin::exactly(&self.store, entity, Wanted::default()).await?;
+        // It was made to ask at the terminal; the same can be made to ask here, unless it is carved out of another.
+        let asking = spells::build_asking(&found.spell, &self.store.loom, self.asks.clone())?;
+        Ok(self.kept(if asking.id() == id { asking } else { found.cantrip }))
+    }
+
+    /// The spells around, the first of each name.
+    fn offered(&self) -> Vec<(PathBuf, Spell)> {
+        let mut offered: Vec<(PathBuf, Spell)> = Vec::new();
+        for (path, spell) in spells::around_of(&self.here) {
+            if !offered.iter().any(|(_, known)| known.name == spell.name) {
+                offered.push((path, spell));
+            }
+        }
+        offered.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+        offered
     }
 }
 
 /// The name of the built-in spell, unless a file has taken it.
-const BUILT_IN: &str = "default";
-
-/// The spells around, the first of each name.
-fn offered() -> Vec<(PathBuf, Spell)> {
-    let mut offered: Vec<(PathBuf, Spell)> = Vec::new();
-    for (path, spell) in spells::around() {
-        if !offered.iter().any(|(_, known)| known.name == spell.name) {
-            offered.push((path, spell));
-        }
-    }
-    offered.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
-    offered
-}
+pub(crate) const BUILT_IN: &str = "default";
 
 impl Grimoire for Shelf {
     fn spells(&self) -> Vec<Card> {
@@ -77,20 +140,23 @@ impl Grimoire for Shelf {
             let (crystal, medium) = (spell.crystal.to_string(), spell.medium.to_string());
             Card { name: spell.name, crystal, medium, about: String::new() }
         };
-        let mut cards: Vec<Card> = offered().into_iter().map(card).collect();
+        let mut cards: Vec<Card> = self.offered().into_iter().map(card).collect();
         if !cards.iter().any(|card| card.name == BUILT_IN) {
             let crystal = "the one whose key is found".to_owned();
             let about = "reads this project, and writes where a person allows it".to_owned();
             let (name, medium) = (BUILT_IN.to_owned(), "javascript".to_owned());
             cards.push(Card { name, crystal, medium, about });
         }
+        if let Some(at) = cards.iter().position(|card| Some(&card.name) == self.first.as_ref()) {
+            cards[..=at].rotate_right(1);
+        }
         cards
     }
 
     fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
         async move {
-            match offered().into_iter().find(|(_, known)| known.name == spell) {
-                Some((path, _)) => self.made(path),
+            match self.offered().into_iter().find(|(_, known)| known.name == spell) {
+                Some((path, _)) => self.of_file(path),
                 None if spell == BUILT_IN => self.built_in().await,
                 None => {
                     let hint = "put its file into ./spells where the server was started";
@@ -102,6 +168,27 @@ impl Grimoire for Shelf {
     }
 
     fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
-        async move { Ok(origin::exactly(&self.store, entity, Wanted::default()).await?.cantrip) }.boxed()
+        self.again(entity).boxed()
+    }
+
+    fn roots(&self, spell: &str) -> Vec<(String, PathBuf)> {
+        let found = self.offered().into_iter().find(|(_, known)| known.name == spell);
+        match found {
+            Some((_, spell)) => Roots::of(&spell).all().collect(),
+            None => {
+                let Source::BuiltIn { folder, .. } = Source::built_in(&self.here, ModelName::Human, None) else {
+                    return Vec::new();
+                };
+                ["read", "list", "search", "write", "edit"].map(|gate| (gate.to_owned(), folder.clone())).into()
+            }
+        }
+    }
+
+    fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        async move {
+            let unless = choice::crystal(&self.here, choice::Who::Predict).await;
+            Ok(service.predictor(predict::crystals(Some(unless)), predict::traces(&self.store)?))
+        }
+        .boxed()
     }
 }

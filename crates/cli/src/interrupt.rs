@@ -25,6 +25,16 @@ impl Presses {
     }
 }
 
+/// Returns when the process is asked to end, by Ctrl-C or by whoever started it.
+pub(crate) async fn asked_to_end() {
+    let mut presses = Presses::new();
+    let mut terminated = Presses(signal(SignalKind::terminate()).ok());
+    tokio::select! {
+        () = presses.next() => {}
+        () = terminated.next() => {}
+    }
+}
+
 /// Works, and passes on what Ctrl-C asks for.
 pub(crate) async fn heeding<T>(cancel: &Cancel, tells: bool, work: impl Future<Output = T>) -> T {
     let mut presses = Presses::new();

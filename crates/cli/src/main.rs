@@ -3,6 +3,7 @@
 //! The answer alone goes to standard output, all else to standard error. Every command ends in one reply; its text, its
 //! envelope (`--json`) and the exit status all come from that one value.
 
+mod acp;
 mod approve;
 mod artifact;
 mod cast;
@@ -16,12 +17,12 @@ mod doctor;
 mod dry_run;
 mod fallen;
 mod given;
-#[expect(dead_code, reason = "the first surface that is opened uses it")]
 mod grimoire;
 mod interrupt;
 mod keys;
 mod limits;
 mod loom;
+mod mcp;
 mod models;
 mod new;
 mod origin;
@@ -99,6 +100,8 @@ enum Command {
     Policy(policy::PolicyCommand),
     Schema(schema::Schema),
     Conformance(conformance::Conformance),
+    Mcp(mcp::Mcp),
+    Acp(acp::Acp),
     Completions(completions::Completions),
     Worker(worker::Worker),
 }
@@ -171,6 +174,8 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             let guarded = guard.call(Call::surface("completions"), |rb| async { completions.reply(rb, &script) }).await;
             present.reply(guarded, || script.clone())
         }
+        Command::Mcp(mcp) => mcp.run(&guard).await,
+        Command::Acp(acp) => acp.run(&guard).await,
         Command::Worker(worker) => worker.run(),
         Command::Stream(stream) => {
             let guarded = guard.call_blocking(Call::surface("stream"), move |rb| stream.reply(rb, json)).await;

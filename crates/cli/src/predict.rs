@@ -367,7 +367,7 @@ pub(crate) async fn resumed(
 }
 
 /// Where long traces lie, and how long: as it was settled, else beside the store.
-fn traces(store: &Store) -> Result<Traces, Refusal> {
+pub(crate) fn traces(store: &Store) -> Result<Traces, Refusal> {
     let config = config::here()?;
     let traces = match (&config.trace_store, &store.beside) {
         (Some(base), _) => {
@@ -446,13 +446,13 @@ fn only_text(schema: &Value) -> Option<&str> {
 }
 
 /// The crystals of this program, each opened once: a script goes on where it was.
-struct Opened {
+pub(crate) struct Opened {
     crystals: Mutex<HashMap<String, AnyCrystal>>,
     /// The one that is used where nobody names any, or why there is none.
     unless: Mutex<Option<Result<ModelName, Refusal>>>,
 }
 
-fn crystals(unless: Option<Result<ModelName, Refusal>>) -> Opened {
+pub(crate) fn crystals(unless: Option<Result<ModelName, Refusal>>) -> Opened {
     Opened { crystals: Mutex::default(), unless: Mutex::new(unless) }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cantrip::Cantrip;
 use cantrip::canon::Money;
-use cantrip::circle::gate::builtin;
+use cantrip::circle::gate::{AnyGate, builtin};
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::circle::{Medium, MediumKind};
 use cantrip::crystal::{Access, AnyCrystal, Compatible, ModelName, NameFault, Price, Scripted};
@@ -103,13 +103,23 @@ pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
 
 /// Where spells are looked for by name.
 fn folders() -> Vec<PathBuf> {
+    folders_of(Path::new(""))
+}
+
+fn folders_of(here: &Path) -> Vec<PathBuf> {
     let own = config::own_folder().map(|own| own.join("spells"));
-    [Some(PathBuf::from("spells")), own].into_iter().flatten().collect()
+    [Some(here.join("spells")), own].into_iter().flatten().collect()
 }
 
 /// Every spell that can be found from here without being named.
 pub(crate) fn around() -> Vec<(PathBuf, Spell)> {
-    let folders = std::iter::once(PathBuf::from(".")).chain(folders());
+    around_of(Path::new(""))
+}
+
+/// The same from another folder.
+pub(crate) fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
+    let beside = if here.as_os_str().is_empty() { Path::new(".") } else { here };
+    let folders = std::iter::once(beside.to_owned()).chain(folders_of(here));
     let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let spells = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
     // A file that is no spell is somebody else's.
@@ -126,10 +136,15 @@ pub(crate) fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
 
 /// Makes the cantrip of a spell, to be cast into this loom.
 pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
+    build_asking(spell, loom, builtin::ask_human(Person))
+}
+
+/// The same, where someone else is asked than the person at the terminal.
+pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) -> Result<Cantrip, Refusal> {
     let around = Surroundings {
         crystals: Some(Arc::new(endpoint)),
         mediums: mediums(spell)?,
-        ask_human: Some(builtin::ask_human(Person)),
+        ask_human: Some(ask_human),
         store: Some(loom.clone()),
         ..Surroundings::default()
     };

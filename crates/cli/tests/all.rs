@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
+mod acp;
 mod aimock;
 mod approvals;
 mod bad_input;
@@ -14,6 +15,7 @@ mod first_hour;
 mod fork;
 mod hands;
 mod loom;
+mod mcp;
 mod models;
 mod pointers;
 mod providers;

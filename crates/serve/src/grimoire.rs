@@ -1,8 +1,12 @@
 //! What can be cast in a house, and how it is made.
 
+use std::path::PathBuf;
+
+use cantrip_service::Service;
 use cantrip_service::cantrip::Cantrip;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::reply::Refusal;
+use cantrip_service::contracts::Predictor;
 use futures_util::future::BoxFuture;
 
 /// A spell as it is offered: enough to choose it by.
@@ -30,4 +34,12 @@ pub trait Grimoire: Send + Sync {
 
     /// The very cantrip that an entity was cast from, to go on with it.
     fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>>;
+
+    /// The folders that the gates of a spell work in, by gate; for showing where a call leads, not for deciding anything.
+    fn roots(&self, _spell: &str) -> Vec<(String, PathBuf)> {
+        Vec::new()
+    }
+
+    /// Who makes predicts for the owner of this service.
+    fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>>;
 }

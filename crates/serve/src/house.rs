@@ -4,16 +4,19 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip_service::cantrip::loom::{Actor, Loom};
 use cantrip_service::cantrip::reply::{Call, Refusal};
-use cantrip_service::cantrip::{Cancel, CastReply, Continuing, Runtime, store_refusal};
+use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, Continuing, Runtime, store_refusal};
 use cantrip_service::{Ask, Branch, Service};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::grimoire::Grimoire;
 use crate::hub::Hub;
+use crate::limits::{PARKING_LOOK_MS, PARKING_MS};
 
 /// One store, its spells and those who follow what is cast. Cheap to clone; all clones are the same house.
 ///
@@ -99,6 +102,15 @@ impl House {
         }
     }
 
+    /// The same, and waits until they do, for as long as may be.
+    pub async fn rested(&self) {
+        self.park_all();
+        let patience = Instant::now() + Duration::from_millis(PARKING_MS);
+        while self.busy() > 0 && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(PARKING_LOOK_MS)).await;
+        }
+    }
+
     /// How many runs are under way here.
     pub fn busy(&self) -> usize {
         self.under_way().len()
@@ -115,6 +127,13 @@ impl House {
             }
         })
         .await
+    }
+
+    /// Casts a cantrip whose entity lives on: what is sent to it later finds it as it was left.
+    pub async fn enter(&self, owner: &Actor, cantrip: Cantrip, ask: Ask) -> Begun {
+        let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.fresh_run()), ask.cancel.clone());
+        let service = self.service(owner);
+        self.begin(run, cancel, async move { service.enter(&cantrip, Ask { run: Some(run), ..ask }).await }).await
     }
 
     /// Sends something to an entity; one that is not at hand is taken up from the loom first.
@@ -152,6 +171,14 @@ impl House {
         .await
     }
 
+    /// Branches off behind a turn, as this cantrip: it need not be the one that the turn is of.
+    pub async fn fork_with(&self, owner: &Actor, cantrip: Cantrip, at: TurnId, branch: Branch) -> Begun {
+        let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.fresh_run()), branch.cancel.clone());
+        let service = self.service(owner);
+        let branch = Branch { run: Some(run), ..branch };
+        self.begin(run, cancel, async move { service.fork(&cantrip, at, branch).await }).await
+    }
+
     /// Goes on with a run that waits, or whose process is gone.
     pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> Begun {
         let (house, service, ends) = (self.clone(), self.service(owner), cancel.clone());
@@ -177,7 +204,7 @@ impl House {
         .await
     }
 
-    async fn cantrip_of(&self, run: RunId) -> Result<cantrip_service::cantrip::Cantrip, Refusal> {
+    async fn cantrip_of(&self, run: RunId) -> Result<Cantrip, Refusal> {
         let view = self.0.runtime.loom().run(run).await.map_err(|error| store_refusal(&error))?;
         let nothing = || {
             let wrong = cantrip_service::cantrip::reply::codes::wrong_state;

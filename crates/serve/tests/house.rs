@@ -1,13 +1,14 @@
 //! What every surface relies on: a cast has its run's id from the beginning, can be followed, and goes on without its caller.
 
 use cantrip_serve::{Card, Grimoire, House};
-use cantrip_service::Ask;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
 use cantrip_service::cantrip::crystal::{Response, Script, Scripted};
 use cantrip_service::cantrip::loom::{Actor, Loom, RunState};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
+use cantrip_service::contracts::Predictor;
+use cantrip_service::{Ask, Service};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::json;
 
@@ -31,6 +32,10 @@ impl Grimoire for One {
 
     fn of_entity(&self, _: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
         ready(Ok(self.0.clone())).boxed()
+    }
+
+    fn predictor<'a>(&'a self, _: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        ready(Err(codes::contract_unknown("signature", "any").into())).boxed()
     }
 }
 

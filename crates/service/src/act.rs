@@ -82,6 +82,25 @@ impl Service {
         self.runtime().cast(cantrip, casting).await
     }
 
+    /// Casts a cantrip whose entity stays at hand: what is sent to it later finds its sandbox as it was left.
+    pub async fn enter(&self, cantrip: &Cantrip, ask: Ask) -> CastReply {
+        if self.summoned().len() >= SUMMONED_MAX {
+            let refusal = codes::overloaded("as many entities are summoned as may be").into();
+            return unbegun(self.refused("cast", refusal).await);
+        }
+        let context = ask.context.clone();
+        let casting = ask.casting();
+        let casting = match context {
+            Some(context) => casting.context(context),
+            None => casting,
+        };
+        let (reply, entity) = self.runtime().enter(cantrip, casting).await;
+        if let Some(entity) = entity {
+            self.summoned().insert(entity.id(), entity);
+        }
+        reply
+    }
+
     /// Makes an entity that waits to be sent something, and keeps it at hand.
     pub async fn summon(&self, cantrip: &Cantrip, context: Option<Value>) -> Guarded {
         if self.summoned().len() >= SUMMONED_MAX {

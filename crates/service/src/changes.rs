@@ -59,6 +59,11 @@ impl Roots {
         Self { by_gate: files.collect() }
     }
 
+    /// All of them, by gate.
+    pub fn all(self) -> impl Iterator<Item = (String, PathBuf)> {
+        self.by_gate.into_iter()
+    }
+
     fn open(&self, gate: &str) -> Result<Root, Refusal> {
         let hint = "name the spell as it was when it was cast: --spell FILE";
         let Some(folder) = self.by_gate.get(gate) else {

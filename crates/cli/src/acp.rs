@@ -1,0 +1,148 @@
+//! `cantrip acp`: an agent for editors, on standard input and output.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cantrip::canon::RunId;
+use cantrip::loom::Actor;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_serve::acp::{Agent, Desk, Noted, Person};
+use cantrip_serve::{Grimoire, House};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::grimoire::{BUILT_IN, Shelf};
+use crate::interrupt;
+use crate::present::Present;
+use crate::process;
+use crate::store::{self, Store};
+use crate::watch::{Shows, Viewer};
+
+/// Be the agent of an editor that speaks the Agent Client Protocol, over standard input and output.
+///
+/// The editor starts it; nothing but the protocol goes to standard output. A session is an entity and every prompt a cast, so
+/// what was said is in the loom, and a session can be taken up again after a restart. Calls that need a person are asked about
+/// in the editor.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "In Zed's settings.json:\n  \
+                        \"agent_servers\": {\"Cantrip\": {\"command\": \"cantrip\", \"args\": [\"acp\"]}}\n\n\
+                        Examples:\n  cantrip acp --spell analyst")]
+pub(crate) struct Acp {
+    /// The spell that sessions begin with; the editor can choose another.
+    #[arg(long, value_name = "SPELL", default_value = BUILT_IN)]
+    spell: String,
+
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+}
+
+impl Acp {
+    pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
+        // Standard output is the editor's: what goes wrong before it is served is said beside it.
+        let present = Present { json: false };
+        let (agent, house) = match self.agent(guard) {
+            Ok(agent) => agent,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("acp"), |rb| async { rb.refuse(refusal) }).await;
+                return ExitCode::from(present.shown(guarded, || {}));
+            }
+        };
+        let served = tokio::select! {
+            served = agent.serve(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| error.message),
+            () = interrupt::asked_to_end() => {
+                house.rested().await;
+                Ok(())
+            }
+        };
+        let guarded = guard.call(Call::surface("acp"), |rb| async {
+            match served {
+                Ok(()) => rb.success(codes::ok("acp")),
+                Err(cause) => rb.error(codes::unreachable("the editor", cause)),
+            }
+        });
+        ExitCode::from(present.shown(guarded.await, || {}))
+    }
+
+    fn agent(&self, guard: &Guard) -> Result<(Agent, House), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
+        let person = Person::default();
+        let shelf = Shelf::new(Arc::clone(&store))?.asking(person.clone()).beginning_with(Some(self.spell.clone()));
+        if !shelf.spells().iter().any(|card| card.name == self.spell) {
+            return Err(codes::not_found("spell", self.spell.as_str()).into());
+        }
+        let runtime = Viewer::new(Shows::Nothing).house(&store, guard).askable(true);
+        let house = House::open(runtime, shelf.clone());
+        let owner = Actor::new("local").map_err(|_| codes::crash())?;
+        let drawer = Drawer { shelf, store, unwritten: Mutex::default() };
+        Ok((Agent::new(house.clone(), drawer, person, owner), house))
+    }
+}
+
+/// What is kept of sessions, in files beside the loom; in memory where nothing outlives the process.
+struct Drawer {
+    shelf: Shelf,
+    store: Arc<Store>,
+    unwritten: Mutex<HashMap<RunId, Noted>>,
+}
+
+impl Drawer {
+    fn folder(&self) -> Option<PathBuf> {
+        self.store.beside.as_ref().map(|beside| beside.join("sessions"))
+    }
+
+    fn read(path: &Path) -> Option<Noted> {
+        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+    }
+
+    fn written(folder: &Path, noted: &Noted) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        io::Write::write_all(&mut file, &serde_json::to_vec(noted)?)?;
+        file.persist(folder.join(format!("{}.json", noted.session)))?;
+        Ok(())
+    }
+}
+
+impl Desk for Drawer {
+    fn grimoire(&self, folder: &Path) -> Result<Arc<dyn Grimoire>, Refusal> {
+        Ok(Arc::new(self.shelf.over(folder)))
+    }
+
+    fn note(&self, noted: &Noted) -> Result<(), Refusal> {
+        match self.folder() {
+            Some(folder) => Self::written(&folder, noted)
+                .map_err(|error| codes::io_failed("write", folder.display().to_string(), error.to_string()).into()),
+            None => {
+                self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).insert(noted.session, noted.clone());
+                Ok(())
+            }
+        }
+    }
+
+    fn noted(&self, session: RunId) -> Option<Noted> {
+        match self.folder() {
+            Some(folder) => Self::read(&folder.join(format!("{session}.json"))),
+            None => self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned(),
+        }
+    }
+
+    fn all(&self) -> Vec<Noted> {
+        match self.folder() {
+            Some(folder) => {
+                let files = fs::read_dir(folder).into_iter().flatten().flatten();
+                files.filter_map(|file| Self::read(&file.path())).collect()
+            }
+            None => self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect(),
+        }
+    }
+
+    fn free(&self, run: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
+        async move { process::free(&self.store.loom, run).await.map(drop) }.boxed()
+    }
+}

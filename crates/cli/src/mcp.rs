@@ -1,0 +1,66 @@
+//! `cantrip mcp`: a server for agents, on standard input and output.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cantrip::loom::Actor;
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_serve::House;
+use cantrip_serve::mcp::Server;
+
+use crate::grimoire::Shelf;
+use crate::interrupt;
+use crate::present::Present;
+use crate::store;
+use crate::watch::{Shows, Viewer};
+
+/// Serve spells and looms to agents by the Model Context Protocol, over standard input and output.
+///
+/// The client starts it; nothing but the protocol goes to standard output. Its tools cast spells, make predicts, read what the
+/// loom holds and branch off from it; threads and receipts are resources.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "In claude_desktop_config.json:\n  \
+                        \"mcpServers\": {\"cantrip\": {\"command\": \"cantrip\", \"args\": [\"mcp\"]}}\n\n\
+                        Examples:\n  cantrip mcp --store sqlite:team.db")]
+pub(crate) struct Mcp {
+    /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+}
+
+impl Mcp {
+    pub(crate) async fn run(&self, guard: &Guard) -> ExitCode {
+        // Standard output is the client's: what goes wrong before it is served is said beside it.
+        let present = Present { json: false };
+        let (server, house) = match self.server(guard) {
+            Ok(server) => server,
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("mcp"), |rb| async { rb.refuse(refusal) }).await;
+                return ExitCode::from(present.shown(guarded, || {}));
+            }
+        };
+        let served = tokio::select! {
+            served = server.serve(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| error.to_string()),
+            () = interrupt::asked_to_end() => {
+                house.rested().await;
+                Ok(())
+            }
+        };
+        let guarded = guard.call(Call::surface("mcp"), |rb| async {
+            match served {
+                Ok(()) => rb.success(codes::ok("mcp")),
+                Err(cause) => rb.error(codes::unreachable("the client", cause)),
+            }
+        });
+        ExitCode::from(present.shown(guarded.await, || {}))
+    }
+
+    fn server(&self, guard: &Guard) -> Result<(Server, House), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
+        let runtime = Viewer::new(Shows::Nothing).house(&store, guard).askable(true);
+        let house = House::open(runtime, Shelf::new(store)?);
+        let owner = Actor::new("local").map_err(|_| codes::crash())?;
+        Ok((Server::new(house.clone(), owner), house))
+    }
+}

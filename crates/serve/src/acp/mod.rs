@@ -1,0 +1,451 @@
+//! An agent for editors: the Agent Client Protocol over a pair of pipes.
+//!
+//! A session is an entity, and a prompt is a cast of it. The session is named by the id of its first run, which is given out
+//! before that run is cast: so a session costs nothing before it is spoken to, the loom of a prompt is that of a plain cast,
+//! and after a restart the loom alone tells who answered in it. What the editor asks of the agent is translated into calls
+//! of the house; nothing is decided here.
+
+mod desk;
+mod past;
+mod person;
+mod prompt;
+mod session;
+mod told;
+mod wire;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema::{
+    AgentCapabilities, CancelNotification, CloseSessionRequest, CloseSessionResponse, ConfigOptionUpdate,
+    CurrentModeUpdate, Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest,
+    ListSessionsResponse, LoadSessionRequest, LoadSessionResponse, NewSessionRequest, NewSessionResponse,
+    PromptCapabilities, PromptRequest, ResumeSessionRequest, ResumeSessionResponse, SessionCapabilities,
+    SessionCloseCapabilities, SessionId, SessionInfo, SessionInfoUpdate, SessionListCapabilities, SessionNotification,
+    SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
+    SetSessionModeRequest, SetSessionModeResponse, StopReason,
+};
+use agent_client_protocol::v1::{ConnectionTo, Responder};
+use agent_client_protocol::{self as acp, Client, on_receive_notification, on_receive_request};
+use cantrip_service::cantrip::canon::RunId;
+use cantrip_service::cantrip::loom::{Actor, Error as LoomError, Loom};
+use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::{Cancel, store_refusal};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use desk::{Desk, Noted};
+pub use person::Person;
+
+use crate::house::House;
+use crate::limits::{ACP_LISTED_MAX, ACP_TITLE_CHARS_MAX};
+use person::Line;
+use prompt::Unprompted;
+use session::{SPELL, Session, Sessions};
+
+/// The agent. Cheap to clone; all clones are the same agent.
+#[derive(Clone)]
+pub struct Agent {
+    house: House,
+    desk: Arc<dyn Desk>,
+    person: Person,
+    owner: Actor,
+    sessions: Sessions,
+    /// Whether the editor can show forms.
+    forms: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("house", &self.house).finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// An agent in this house, for one owner. `person` is who the spells of the house ask.
+    pub fn new(house: House, desk: impl Desk + 'static, person: Person, owner: Actor) -> Self {
+        let (sessions, forms) = (Sessions::default(), Arc::default());
+        Self { house, desk: Arc::new(desk), person, owner, sessions, forms }
+    }
+
+    /// Serves one editor until it closes its end. Runs that are under way then are parked: they can be gone on with.
+    ///
+    /// Nothing but the protocol is written to `to`.
+    pub async fn serve(
+        self,
+        from: impl AsyncRead + Send + Unpin + 'static,
+        to: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<(), acp::Error> {
+        let served = self.connection().connect_to(wire::lines(from, to)).await;
+        self.house.rested().await;
+        served
+    }
+
+    fn connection(
+        &self,
+    ) -> acp::v1::Builder<
+        acp::Agent,
+        impl acp::HandleDispatchFrom<Client> + 'static,
+        impl acp::RunWithConnectionTo<Client> + 'static,
+    > {
+        let agent = || self.clone();
+        let (initialize, new, load, resume, list) = (agent(), agent(), agent(), agent(), agent());
+        let (close, mode, option, prompt, cancel) = (agent(), agent(), agent(), agent(), agent());
+        acp::Agent
+            .v1()
+            .name("cantrip")
+            .on_receive_request(
+                async move |asked: InitializeRequest, to: Responder<InitializeResponse>, _: ConnectionTo<Client>| {
+                    to.respond(initialize.initialized(&asked))
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: NewSessionRequest, to: Responder<NewSessionResponse>, _: ConnectionTo<Client>| {
+                    to.respond_with_result(new.answered("session/new", new.opened(asked)).await)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: LoadSessionRequest, to: Responder<LoadSessionResponse>, cx: ConnectionTo<Client>| {
+                    to.respond_with_result(load.answered("session/load", load.loaded(asked, cx)).await)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: ResumeSessionRequest,
+                            to: Responder<ResumeSessionResponse>,
+                            _: ConnectionTo<Client>| {
+                    to.respond_with_result(resume.answered("session/resume", resume.resumed(asked)).await)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: ListSessionsRequest,
+                            to: Responder<ListSessionsResponse>,
+                            _: ConnectionTo<Client>| {
+                    to.respond_with_result(list.answered("session/list", list.listed(asked)).await)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: CloseSessionRequest,
+                            to: Responder<CloseSessionResponse>,
+                            _: ConnectionTo<Client>| {
+                    to.respond_with_result(close.answered("session/close", close.closed(asked)).await)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: SetSessionModeRequest,
+                            to: Responder<SetSessionModeResponse>,
+                            cx: ConnectionTo<Client>| {
+                    let SetSessionModeRequest { session_id, mode_id, .. } = asked;
+                    let chosen = mode.answered("session/set_mode", mode.chosen(&session_id, &mode_id.0)).await;
+                    let chosen = chosen.and_then(|session| {
+                        let update = ConfigOptionUpdate::new(session.options());
+                        let update = SessionUpdate::ConfigOptionUpdate(update);
+                        cx.send_notification(SessionNotification::new(session_id, update))?;
+                        Ok(SetSessionModeResponse::new())
+                    });
+                    to.respond_with_result(chosen)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: SetSessionConfigOptionRequest,
+                            to: Responder<SetSessionConfigOptionResponse>,
+                            cx: ConnectionTo<Client>| {
+                    let session_id = asked.session_id.clone();
+                    let chosen = option.answered("session/set_config_option", option.configured(asked)).await;
+                    let chosen = chosen.and_then(|session| {
+                        let update = CurrentModeUpdate::new(session.spell.clone());
+                        let update = SessionUpdate::CurrentModeUpdate(update);
+                        cx.send_notification(SessionNotification::new(session_id, update))?;
+                        Ok(SetSessionConfigOptionResponse::new(session.options()))
+                    });
+                    to.respond_with_result(chosen)
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |asked: PromptRequest,
+                            to: Responder<acp::v1::schema::PromptResponse>,
+                            cx: ConnectionTo<Client>| { prompt.begins(asked, to, &cx).await },
+                on_receive_request!(),
+            )
+            .on_receive_notification(
+                async move |asked: CancelNotification, _: ConnectionTo<Client>| {
+                    cancel.sessions.cancel(&asked.session_id);
+                    Ok(())
+                },
+                on_receive_notification!(),
+            )
+    }
+
+    fn initialized(&self, asked: &InitializeRequest) -> InitializeResponse {
+        let forms = asked.client_capabilities.elicitation.as_ref().is_some_and(|asks| asks.supports_form());
+        self.forms.store(forms, Ordering::Relaxed);
+        let sessions = SessionCapabilities::new()
+            .list(SessionListCapabilities::new())
+            .resume(SessionResumeCapabilities::new())
+            .close(SessionCloseCapabilities::new());
+        let capabilities = AgentCapabilities::new()
+            .load_session(true)
+            .prompt_capabilities(PromptCapabilities::new().embedded_context(true))
+            .session_capabilities(sessions);
+        InitializeResponse::new(ProtocolVersion::V1)
+            .agent_capabilities(capabilities)
+            .agent_info(Implementation::new("cantrip", env!("CARGO_PKG_VERSION")).title("Cantrip".to_owned()))
+    }
+
+    /// What the work gave, through the wrapper: one reply and one line in the log for each request.
+    async fn answered<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
+        let mut given = None;
+        let guarded = self.house.runtime().guard().call(Call::surface(name), |rb| async {
+            match work.await {
+                Ok(value) => {
+                    given = Some(value);
+                    rb.success(codes::ok(name))
+                }
+                Err(refusal) => rb.refuse(refusal),
+            }
+        });
+        let guarded = guarded.await;
+        given.ok_or_else(|| fault(&guarded))
+    }
+
+    async fn opened(&self, asked: NewSessionRequest) -> Result<NewSessionResponse, Refusal> {
+        let folder = folder(&asked.cwd)?;
+        let grimoire = self.desk.grimoire(&folder)?;
+        let spell = grimoire.spells().into_iter().next().map(|card| card.name);
+        let spell = spell.ok_or_else(|| codes::not_found("spell", folder.display().to_string()))?;
+        let first = self.house.runtime().fresh_run();
+        let session = Session { first, folder, grimoire, spell, entity: None, switched: false, busy: None };
+        self.sessions.open(session.clone())?;
+        ignored(asked.mcp_servers.len());
+        Ok(NewSessionResponse::new(session.id()).modes(session.modes()).config_options(session.options()))
+    }
+
+    /// A session as it was left.
+    async fn found(&self, id: &SessionId, cwd: &Path) -> Result<Session, Refusal> {
+        let first = session::named(id)?;
+        let noted = self.desk.noted(first);
+        let folder = folder(cwd)?;
+        let grimoire = self.desk.grimoire(&folder)?;
+        let stored = |error| store_refusal(&error);
+        let loom = self.house.runtime().loom();
+        let entity = match noted.as_ref().and_then(|noted| noted.entity) {
+            Some(entity) => entity,
+            None => match loom.run(first).await {
+                Ok(run) => run.entity_id.ok_or_else(|| session::unknown(id))?,
+                // It was opened and never spoken to, or there never was one: neither has anything to load.
+                Err(LoomError::NotFound { .. }) => return Err(session::unknown(id)),
+                Err(error) => return Err(stored(error)),
+            },
+        };
+        let spell = match noted {
+            Some(noted) => noted.spell,
+            None => {
+                let cantrip = self.house.grimoire().of_entity(entity).await?;
+                cantrip.name().unwrap_or("unnamed").to_owned()
+            }
+        };
+        let session = Session { first, folder, grimoire, spell, entity: Some(entity), switched: false, busy: None };
+        self.sessions.open(session.clone())?;
+        Ok(session)
+    }
+
+    async fn loaded(
+        &self,
+        asked: LoadSessionRequest,
+        cx: ConnectionTo<Client>,
+    ) -> Result<LoadSessionResponse, Refusal> {
+        let session = self.found(&asked.session_id, &asked.cwd).await?;
+        ignored(asked.mcp_servers.len());
+        let stored = |error| store_refusal(&error);
+        let loom = self.house.runtime().loom();
+        if let Some(entity) = session.entity
+            && let Some(leaf) = loom.entity(entity).await.map_err(stored)?.leaf
+        {
+            let thread = loom.thread(leaf).await.map_err(stored)?;
+            for update in past::told(&thread, &session.places()) {
+                // An editor that is gone by now needs nothing.
+                drop(cx.send_notification(SessionNotification::new(session.id(), update)));
+            }
+        }
+        Ok(LoadSessionResponse::new().modes(session.modes()).config_options(session.options()))
+    }
+
+    async fn resumed(&self, asked: ResumeSessionRequest) -> Result<ResumeSessionResponse, Refusal> {
+        let session = self.found(&asked.session_id, &asked.cwd).await?;
+        ignored(asked.mcp_servers.len());
+        Ok(ResumeSessionResponse::new().modes(session.modes()).config_options(session.options()))
+    }
+
+    /// The sessions that were spoken to, the latest first.
+    async fn listed(&self, asked: ListSessionsRequest) -> Result<ListSessionsResponse, Refusal> {
+        let mut all = self.desk.all();
+        all.retain(|noted| asked.cwd.as_ref().is_none_or(|cwd| *cwd == noted.folder));
+        // Ids are in the order of time.
+        all.sort_by_key(|noted| std::cmp::Reverse(noted.session.to_string()));
+        let from = match &asked.cursor {
+            Some(cursor) => {
+                let after: RunId = cursor.parse().map_err(|_| {
+                    Refusal::from(codes::cursor_invalid(cursor.as_str(), "it was not given by this agent"))
+                })?;
+                all.iter().position(|noted| noted.session.to_string() < after.to_string()).unwrap_or(all.len())
+            }
+            None => 0,
+        };
+        let page = &all[from..all.len().min(from + ACP_LISTED_MAX)];
+        let next = (from + page.len() < all.len()).then(|| page.last().map(|noted| noted.session.to_string()));
+        let mut sessions = Vec::new();
+        for noted in page {
+            if let Some(told) = self.told(noted).await {
+                sessions.push(told);
+            }
+        }
+        Ok(ListSessionsResponse::new(sessions).next_cursor(next.flatten()))
+    }
+
+    /// None if its loom is not this one any more.
+    async fn told(&self, noted: &Noted) -> Option<SessionInfo> {
+        let loom = self.house.runtime().loom();
+        let casts = loom.casts(noted.entity?).await.ok()?;
+        let title = casts.first().map(|cast| title(&cast.intent.text()));
+        let run = loom.run(casts.last()?.run_id).await.ok()?;
+        let at = run.ended_at.unwrap_or(run.created_at).to_string();
+        Some(SessionInfo::new(noted.session.to_string(), noted.folder.clone()).title(title).updated_at(at))
+    }
+
+    async fn closed(&self, asked: CloseSessionRequest) -> Result<CloseSessionResponse, Refusal> {
+        let session = self.sessions.close(&asked.session_id)?;
+        if let Some(entity) = session.entity.filter(|_| session.busy.is_none()) {
+            // It is taken up from the loom when it is needed again.
+            let disposed = self.house.service(&self.owner).dispose(entity).await;
+            tracing::debug!(code = %disposed.reply.code(), "the entity of a closed session is let go");
+        }
+        Ok(CloseSessionResponse::new())
+    }
+
+    /// Another spell answers from the next prompt on.
+    async fn chosen(&self, id: &SessionId, spell: &str) -> Result<Session, Refusal> {
+        let known = self.sessions.find(id)?.grimoire.spells().into_iter().any(|card| card.name == spell);
+        self.sessions.change(id, |session| {
+            if session.spell == spell {
+                return Ok(session.clone());
+            }
+            if !known {
+                return Err(Refusal::from(codes::not_found("spell", spell)));
+            }
+            session.spell = spell.to_owned();
+            session.switched = session.entity.is_some();
+            Ok(session.clone())
+        })?
+    }
+
+    async fn configured(&self, asked: SetSessionConfigOptionRequest) -> Result<Session, Refusal> {
+        if &*asked.config_id.0 != SPELL {
+            return Err(codes::not_found("option", asked.config_id.0.to_string()).into());
+        }
+        let Some(spell) = asked.value.as_value_id() else {
+            return Err(codes::schema("the option", "/value", "it is the name of a spell").into());
+        };
+        self.chosen(&asked.session_id, &spell.0).await
+    }
+
+    /// Casts beside the connection, which has to go on: the editor may cancel, or answer what it is asked.
+    async fn begins(
+        &self,
+        asked: PromptRequest,
+        to: Responder<acp::v1::schema::PromptResponse>,
+        cx: &ConnectionTo<Client>,
+    ) -> Result<(), acp::Error> {
+        let cancel = Cancel::new();
+        let begun = self
+            .answered("session/prompt", async {
+                let words = prompt::intent(&asked.prompt)?;
+                Ok((self.sessions.begins(&asked.session_id, &cancel)?, words))
+            })
+            .await;
+        let (session, words) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return to.respond_with_error(error),
+        };
+        let (agent, id) = (self.clone(), asked.session_id);
+        let line = Line { to: cx.clone(), session: id.clone(), forms: self.forms.load(Ordering::Relaxed) };
+        if session.entity.is_none() {
+            let update = SessionUpdate::SessionInfoUpdate(SessionInfoUpdate::new().title(title(&words)));
+            cx.send_notification(SessionNotification::new(id.clone(), update))?;
+        }
+        cx.spawn(async move {
+            let withdrawn = to.cancellation();
+            let answer = {
+                let prompted = agent.prompted(session, words, cancel.clone(), line);
+                let mut prompted = std::pin::pin!(prompted);
+                tokio::select! {
+                    answer = &mut prompted => answer,
+                    () = withdrawn.cancelled() => {
+                        cancel.cancel();
+                        prompted.await
+                    }
+                }
+            };
+            agent.sessions.ends(&id);
+            // Who cancels is answered so, whatever the run came to meanwhile.
+            let answer = match answer {
+                Ok(answer) => Ok(answer),
+                Err(_) if cancel.is_cancelled() => Ok(acp::v1::schema::PromptResponse::new(StopReason::Cancelled)),
+                Err(Unprompted::Unreached(error)) => Err(error),
+                Err(Unprompted::Answered(guarded)) => Err(fault(&guarded)),
+                Err(Unprompted::Refused(refusal)) => agent.answered("session/prompt", async { Err(refusal) }).await,
+            };
+            to.respond_with_result(answer)
+        })
+    }
+}
+
+fn folder(cwd: &Path) -> Result<PathBuf, Refusal> {
+    if !cwd.is_absolute() {
+        return Err(codes::schema("the session", "/cwd", "it is no absolute path").into());
+    }
+    if !cwd.is_dir() {
+        return Err(codes::target_unusable(cwd.display().to_string(), "it is no folder").into());
+    }
+    Ok(cwd.to_owned())
+}
+
+/// What a session reaches is settled by its spell; servers that an editor would add are not asked.
+fn ignored(servers: usize) {
+    if servers > 0 {
+        tracing::info!(servers, "servers of the editor are not connected: a spell names its own");
+    }
+}
+
+fn title(intent: &str) -> String {
+    let line = intent.trim().lines().next().unwrap_or_default();
+    line.chars().filter(|letter| !letter.is_control()).take(ACP_TITLE_CHARS_MAX).collect()
+}
+
+/// A reply as an error of the protocol.
+fn fault(guarded: &Guarded) -> acp::Error {
+    let reply = &guarded.reply;
+    let number = number(reply.reply_type(), reply.code() == codes::NOT_FOUND.any());
+    acp::Error::new(number, reply.message()).data(json!({
+        "type": reply.reply_type().as_str(), "code": reply.code().as_str(),
+        "trace_id": guarded.meta.trace_id().to_string(), "data": reply.data(),
+    }))
+}
+
+fn number(of: ReplyType, missing: bool) -> i32 {
+    match of {
+        _ if missing => -32002,
+        ReplyType::Invalid => -32602,
+        ReplyType::Denied => -32003,
+        ReplyType::Success | ReplyType::Failure => -32603,
+    }
+}

@@ -1,0 +1,108 @@
+//! A thread that was lived before, told to an editor as it would have seen it.
+
+use agent_client_protocol::v1::schema::{SessionUpdate, ToolCallStatus};
+use cantrip_service::cantrip::loom::{
+    EndedBy, Ending, GateRecord, ReplyMark, Settlement, Thread, Turn, Utterance, render,
+};
+use cantrip_service::cantrip::reply::ReplyType;
+use cantrip_service::cantrip::stream::ReplyKind;
+use serde_json::Map;
+
+use super::told::{Outcome, Places, call_id, of_message, speaks, thinks, tool_call};
+
+/// Its turns, oldest first: what was asked, what was thought, said and done, and what was answered.
+pub(super) fn told(thread: &Thread, places: &Places) -> Vec<SessionUpdate> {
+    let mut updates = Vec::new();
+    // A child's thread runs through its parent's, and a session is never a child's.
+    for turn in &thread.turns {
+        if let Some(intent) = &turn.intent {
+            let id = format!("{}/intent", turn.id);
+            updates.push(SessionUpdate::UserMessageChunk(of_message(&id, intent.text())));
+        }
+        if let Some(said) = &turn.utterance {
+            spoken(turn, said, &mut updates);
+        }
+        acted(turn, &thread.entity.entity.medium, places, &mut updates);
+        if turn.ended_by() == Some(EndedBy::Done)
+            && let Some(answer) = answer(thread, turn)
+        {
+            updates.push(speaks(&format!("{}/answer", turn.id), answer));
+        }
+    }
+    updates
+}
+
+fn spoken(turn: &Turn, said: &Utterance, updates: &mut Vec<SessionUpdate>) {
+    if let Some(thinking) = said.thinking.as_ref().filter(|thinking| !thinking.trim().is_empty()) {
+        updates.push(thinks(&format!("{}/thinking", turn.id), thinking.clone()));
+    }
+    if let Some(content) = said.content.as_ref().filter(|content| !content.trim().is_empty()) {
+        updates.push(speaks(&format!("{}/said", turn.id), content.clone()));
+    }
+}
+
+fn acted(turn: &Turn, medium: &str, places: &Places, updates: &mut Vec<SessionUpdate>) {
+    let group = turn.id.to_string();
+    let calls = turn.utterance.as_ref().map(|said| said.calls.as_slice()).unwrap_or_default();
+    // Programs first, then the gates they called.
+    for output in &turn.outputs {
+        let call = calls.iter().find(|call| Some(&call.tool_call_id) == output.tool_call_id.as_ref());
+        let arguments = call.and_then(|call| call.args.as_object()).cloned().unwrap_or_default();
+        let id = output.tool_call_id.clone().unwrap_or_else(|| format!("{group}/program"));
+        let text = render::output_text(output, turn.sequence, medium);
+        let outcome = Outcome { text, mark: None, is_error: output.is_error() };
+        let whole =
+            tool_call(places, call_id(&group, &id), medium, &arguments, ended(output.is_error()), Some(&outcome));
+        updates.push(SessionUpdate::ToolCall(whole));
+    }
+    for record in &turn.gate_calls {
+        // A call that delegates settles in a later turn, and is told there.
+        let Some((status, outcome)) = settled(record) else { continue };
+        if record.gate == "done" && !record.is_error() {
+            continue;
+        }
+        let id = match &record.tool_call_id {
+            Some(id) if turn.outputs.is_empty() => id.clone(),
+            Some(_) | None => record.call_id.to_string(),
+        };
+        let empty = Map::new();
+        let arguments = record.args.as_object().unwrap_or(&empty);
+        let whole = tool_call(places, call_id(&group, &id), &record.gate, arguments, status, Some(&outcome));
+        updates.push(SessionUpdate::ToolCall(whole));
+    }
+}
+
+fn ended(is_error: bool) -> ToolCallStatus {
+    if is_error { ToolCallStatus::Failed } else { ToolCallStatus::Completed }
+}
+
+fn settled(record: &GateRecord) -> Option<(ToolCallStatus, Outcome)> {
+    match &record.settlement {
+        Settlement::Delegated => None,
+        Settlement::Settled(settled) => {
+            let is_error = record.is_error();
+            let outcome =
+                Outcome { text: render::result_text(&settled.result), mark: Some(mark(&settled.reply)), is_error };
+            Some((ended(is_error), outcome))
+        }
+    }
+}
+
+fn mark(reply: &ReplyMark) -> (ReplyKind, String) {
+    let kind = match reply.reply_type {
+        ReplyType::Success => ReplyKind::Success,
+        ReplyType::Invalid => ReplyKind::Invalid,
+        ReplyType::Denied => ReplyKind::Denied,
+        ReplyType::Failure => ReplyKind::Failure,
+    };
+    (kind, reply.code.clone())
+}
+
+/// What the cast of this turn answered.
+fn answer(thread: &Thread, turn: &Turn) -> Option<String> {
+    let cast = thread.casts.iter().find(|cast| cast.cast.cast_id == turn.cast_id)?;
+    match &cast.outcome.as_ref()?.ending {
+        Ending::Terminated { result, .. } => Some(render::result_text(result)),
+        Ending::Truncated { .. } => None,
+    }
+}

@@ -1,0 +1,282 @@
+//! One prompt: a cast of the session's entity, from the words of its user to the reason why it stopped.
+
+use agent_client_protocol::v1::schema::{
+    ContentBlock, Cost, EmbeddedResourceResource, Meta, PromptResponse, SessionNotification, SessionUpdate, StopReason,
+    UsageUpdate,
+};
+use cantrip_service::cantrip::canon::{EntityId, Money, RunId};
+use cantrip_service::cantrip::loom::{Ending, Loom, RunState, TruncationReason};
+use cantrip_service::cantrip::reply::{AnyCode, Guarded, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::stream::{Gradient, Options};
+use cantrip_service::cantrip::{Cancel, CastReply, Upserts, store_refusal};
+use cantrip_service::{Ask, Branch};
+use serde_json::json;
+
+use super::Agent;
+use super::person::{Approvals, Line, Said};
+use super::session::Session;
+use super::told::Told;
+use crate::house::Begun;
+
+/// Why a prompt has no end of its own.
+#[derive(Debug)]
+pub(super) enum Unprompted {
+    /// Before anything was cast.
+    Refused(Refusal),
+    /// The cast says so itself.
+    Answered(Box<Guarded>),
+    /// The editor cannot be reached.
+    Unreached(agent_client_protocol::Error),
+}
+
+impl From<Refusal> for Unprompted {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<agent_client_protocol::Error> for Unprompted {
+    fn from(error: agent_client_protocol::Error) -> Self {
+        Self::Unreached(error)
+    }
+}
+
+/// What a prompt says, as an intent: text as it is, and what it refers to named or quoted.
+pub(super) fn intent(prompt: &[ContentBlock]) -> Result<String, Refusal> {
+    let mut parts = Vec::new();
+    for (at, block) in prompt.iter().enumerate() {
+        let unusable = |what: &str| {
+            let rule = format!("{what} is not among what this agent said it takes");
+            Refusal::from(codes::schema("the prompt", format!("/prompt/{at}"), rule))
+        };
+        parts.push(match block {
+            ContentBlock::Text(text) => text.text.clone(),
+            ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, link.uri),
+            ContentBlock::Resource(embedded) => match &embedded.resource {
+                EmbeddedResourceResource::TextResourceContents(text) => {
+                    format!("\n<file uri=\"{}\">\n{}\n</file>\n", text.uri, text.text)
+                }
+                EmbeddedResourceResource::BlobResourceContents(_) | _ => return Err(unusable("a file of bytes")),
+            },
+            ContentBlock::Image(_) => return Err(unusable("an image")),
+            ContentBlock::Audio(_) | _ => return Err(unusable("a sound")),
+        });
+    }
+    Ok(parts.concat())
+}
+
+impl Agent {
+    /// Casts it, and answers for how it ended.
+    pub(super) async fn prompted(
+        &self,
+        session: Session,
+        words: String,
+        cancel: Cancel,
+        line: Line,
+    ) -> Result<PromptResponse, Unprompted> {
+        if let Some(entity) = session.entity {
+            self.settled(entity).await?;
+        }
+        let run = match session.entity {
+            None => session.first,
+            Some(_) => self.house.runtime().fresh_run(),
+        };
+        let _reached = self.person.reached_by(run, line.clone());
+        let places = session.places();
+        let (mut told, mut approvals) = (Told::new(places.clone()), Approvals::default());
+        let mut events = self.house.hub().follow(run);
+        let mut begun = match self.begun(&session, run, &words, &cancel).await {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.house.hub().rests(run);
+                return Err(error.into());
+            }
+        };
+        loop {
+            if let Some(events) = events.take() {
+                let options =
+                    Options { gradient: Gradient::every_token(), announce_arguments: true, ..Options::default() };
+                let mut upserts = Upserts::of(events, options);
+                while let Some(emission) = upserts.next().await {
+                    for update in told.hear(emission) {
+                        // An editor that is gone is told nothing; the run is parked by who notices.
+                        drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
+                    }
+                }
+            }
+            let reply = begun.reply().await;
+            if let Some(entity) = reply.entity.filter(|_| reply.run.is_some()) {
+                self.speaks(&session, entity).await;
+            }
+            if !waits_for_a_person(&reply) {
+                return self.stopped(&line, reply).await;
+            }
+            told.rests();
+            if !self.decided(run, &line, &told, &places, &mut approvals, &cancel).await? {
+                // Nobody wants to know any more: the call is never made, and the run ends.
+                cancel.cancel();
+            }
+            events = self.house.hub().follow(run);
+            begun = self.house.resume(&self.owner, run, cancel.clone()).await;
+        }
+    }
+
+    async fn begun(&self, session: &Session, run: RunId, words: &str, cancel: &Cancel) -> Result<Begun, Refusal> {
+        let ask = Ask { run: Some(run), cancel: cancel.clone(), ..Ask::on(words) };
+        let entity = match session.entity {
+            Some(entity) if !session.switched => return Ok(self.house.send(&self.owner, entity, ask).await),
+            other => other,
+        };
+        let cantrip = session.grimoire.cantrip(&session.spell).await?;
+        let leaf = match entity {
+            Some(entity) => {
+                let view = self.house.runtime().loom().entity(entity).await;
+                view.map_err(|error| store_refusal(&error))?.leaf
+            }
+            None => None,
+        };
+        Ok(match leaf {
+            // What was said so far is the past of whoever answers from here on.
+            Some(leaf) => {
+                let intent = Some(words.into());
+                let branch = Branch { intent, run: Some(run), cancel: cancel.clone(), fresh: true };
+                self.house.fork_with(&self.owner, cantrip, leaf, branch).await
+            }
+            None => self.house.enter(&self.owner, cantrip, ask).await,
+        })
+    }
+
+    /// Ends a run that was left before its end, by an editor that was closed or a process that died: another prompt goes on
+    /// from what is on record.
+    async fn settled(&self, entity: EntityId) -> Result<(), Refusal> {
+        let stored = |error| store_refusal(&error);
+        let loom = self.house.runtime().loom();
+        let Some(cast) = loom.entity(entity).await.map_err(stored)?.casts.last().copied() else { return Ok(()) };
+        let run = loom.cast(cast).await.map_err(stored)?.run_id;
+        let state = loom.run(run).await.map_err(stored)?.state;
+        let left = match state {
+            RunState::Queued | RunState::Running | RunState::Waiting => true,
+            RunState::Terminated | RunState::Truncated | RunState::Failed => false,
+        };
+        if left {
+            self.desk.free(run).await?;
+            let ends = Cancel::new();
+            ends.cancel();
+            let reply = self.house.resume(&self.owner, run, ends).await.reply().await;
+            tracing::info!(%run, code = %reply.reply().code(), "a run that was left is ended before the next prompt");
+        }
+        Ok(())
+    }
+
+    /// Notes who answers in the session from now on.
+    async fn speaks(&self, session: &Session, entity: EntityId) {
+        // One that could not even be put on record answers nobody.
+        if self.house.runtime().loom().entity(entity).await.is_err() {
+            return;
+        }
+        let noted = self.sessions.change(&session.id(), |session| {
+            session.entity = Some(entity);
+            session.switched = false;
+            session.noted()
+        });
+        if let Ok(noted) = noted
+            && let Err(refusal) = self.desk.note(&noted)
+        {
+            tracing::warn!(code = %refusal.code(), "what is kept of the session could not be written");
+        }
+    }
+
+    /// Asks about every call that waits. False where the prompt was cancelled instead.
+    async fn decided(
+        &self,
+        run: RunId,
+        line: &Line,
+        told: &Told,
+        places: &super::told::Places,
+        approvals: &mut Approvals,
+        cancel: &Cancel,
+    ) -> Result<bool, Unprompted> {
+        let service = self.house.service(&self.owner);
+        let pending = service.pending(run).await?;
+        for call in &pending {
+            let said = tokio::select! {
+                biased;
+                () = cancel.ended() => Said::Cancelled,
+                said = approvals.ask(line, told, places, call) => said?,
+            };
+            match said {
+                Said::Decided(deciding) => {
+                    let decided = service.decide(run, call.approval_id, deciding).await;
+                    // Somebody else was faster, or it was too late: the run knows.
+                    tracing::debug!(code = %decided.reply.code(), "a call that waited was decided");
+                }
+                Said::Cancelled => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why the prompt is over, in the editor's terms.
+    async fn stopped(&self, line: &Line, reply: CastReply) -> Result<PromptResponse, Unprompted> {
+        if let Some(update) = self.usage(&reply).await {
+            drop(line.to.send_notification(SessionNotification::new(line.session.clone(), update)));
+        }
+        let Some(reason) = stop_reason(&reply) else { return Err(Unprompted::Answered(Box::new(reply.guarded))) };
+        let answered = reply.reply();
+        let meta = json!({"type": answered.reply_type().as_str(), "code": answered.code().as_str(),
+            "message": answered.message(), "runId": reply.run.map(|run| run.to_string()),
+            "traceId": reply.guarded.meta.trace_id().to_string()});
+        Ok(PromptResponse::new(reason).meta(Meta::from_iter([("cantrip".to_owned(), meta)])))
+    }
+
+    /// How full the context is, and what the session has cost, where both are known.
+    async fn usage(&self, reply: &CastReply) -> Option<SessionUpdate> {
+        let entity = reply.entity.filter(|_| reply.outcome.is_some())?;
+        let loom = self.house.runtime().loom();
+        let view = loom.entity(entity).await.ok()?;
+        let last = loom.turn(view.leaf?).await.ok()?;
+        let size = view.entity.window?;
+        let mut cost: Option<Money> = None;
+        for cast in loom.casts(entity).await.ok()? {
+            if let Some(spent) = cast.outcome.and_then(|outcome| outcome.cost) {
+                cost = match cost {
+                    None => Some(spent),
+                    Some(sum) => sum.plus(spent).ok(),
+                };
+            }
+        }
+        let used = last.metadata.tokens_prompt + last.metadata.tokens_completion;
+        let cost = cost.map(|cost| Cost::new(cost.micros() as f64 / 1e6, cost.currency().to_string()));
+        Some(SessionUpdate::UsageUpdate(UsageUpdate::new(used, size).cost(cost)))
+    }
+}
+
+fn waits_for_a_person(reply: &CastReply) -> bool {
+    let data = reply.reply().data();
+    let said = |key: &str, word: &str| data.get(key).is_some_and(|value| value == word);
+    reply.outcome.is_none() && said("state", "waiting") && said("reason", "approval")
+}
+
+/// None where only an error says it.
+fn stop_reason(reply: &CastReply) -> Option<StopReason> {
+    const REFUSED: AnyCode = codes::CRYSTAL_REFUSED.any();
+    match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
+        Some(Ending::Terminated { .. }) => Some(StopReason::EndTurn),
+        Some(Ending::Truncated { reason, .. }) => match reason {
+            TruncationReason::MaxTurns | TruncationReason::Timeout | TruncationReason::LoopDetected => {
+                Some(StopReason::MaxTurnRequests)
+            }
+            TruncationReason::MaxTokens | TruncationReason::MaxCost => Some(StopReason::MaxTokens),
+            TruncationReason::Cancelled | TruncationReason::ParentTerminated => Some(StopReason::Cancelled),
+            TruncationReason::CrystalError if reply.reply().code() == REFUSED => Some(StopReason::Refusal),
+            TruncationReason::CrystalError => None,
+        },
+        // Parked: by an editor that went away, or a model that stays down, which is told as the error it is.
+        None => match reply.reply().reply_type() {
+            ReplyType::Success if reply.reply().data().get("reason").is_some_and(|why| why == "interrupted") => {
+                Some(StopReason::Cancelled)
+            }
+            ReplyType::Success | ReplyType::Invalid | ReplyType::Denied | ReplyType::Failure => None,
+        },
+    }
+}

@@ -1,0 +1,161 @@
+//! The sessions of one connection: which entity answers in which, with which spell, and whether it is busy.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_client_protocol::v1::schema::{
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionId, SessionMode,
+    SessionModeState,
+};
+use cantrip_service::cantrip::Cancel;
+use cantrip_service::cantrip::canon::{EntityId, RunId};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+
+use super::desk::Noted;
+use super::told::Places;
+use crate::grimoire::{Card, Grimoire};
+use crate::limits::ACP_SESSIONS_MAX;
+
+/// The option by which an editor chooses a spell.
+pub(super) const SPELL: &str = "spell";
+
+/// A session as the agent holds it.
+#[derive(Clone)]
+pub(super) struct Session {
+    /// Its name: the id of its first run, given out before that is cast.
+    pub(super) first: RunId,
+    pub(super) folder: PathBuf,
+    pub(super) grimoire: Arc<dyn Grimoire>,
+    pub(super) spell: String,
+    /// Who answers; nobody before the first prompt.
+    pub(super) entity: Option<EntityId>,
+    /// Another spell was chosen after the entity had spoken: the next prompt branches off.
+    pub(super) switched: bool,
+    /// Ends the prompt that is under way.
+    pub(super) busy: Option<Cancel>,
+}
+
+impl Session {
+    pub(super) fn id(&self) -> SessionId {
+        SessionId::new(self.first.to_string())
+    }
+
+    pub(super) fn noted(&self) -> Noted {
+        Noted { session: self.first, folder: self.folder.clone(), spell: self.spell.clone(), entity: self.entity }
+    }
+
+    pub(super) fn places(&self) -> Places {
+        Places { folder: self.folder.clone(), roots: self.grimoire.roots(&self.spell) }
+    }
+
+    /// The spells, for editors that have modes.
+    pub(super) fn modes(&self) -> SessionModeState {
+        let modes = self.cards().into_iter().map(|card| {
+            let described = described(&card);
+            SessionMode::new(card.name.clone(), card.name).description(described)
+        });
+        SessionModeState::new(self.spell.clone(), modes.collect())
+    }
+
+    /// The same, for those that have options.
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let spells = self.cards().into_iter().map(|card| {
+            let described = described(&card);
+            SessionConfigSelectOption::new(card.name.clone(), card.name).description(described)
+        });
+        let option = SessionConfigOption::select(SPELL, "Spell", self.spell.clone(), spells.collect::<Vec<_>>())
+            .category(SessionConfigOptionCategory::Mode)
+            .description("Who answers: its model, its tools and its limits".to_owned());
+        vec![option]
+    }
+
+    /// A spell that is not around any more is still the one the session speaks with.
+    fn cards(&self) -> Vec<Card> {
+        let mut cards = self.grimoire.spells();
+        if !cards.iter().any(|card| card.name == self.spell) {
+            let (crystal, medium, about) = (String::new(), String::new(), "no longer around".to_owned());
+            cards.insert(0, Card { name: self.spell.clone(), crystal, medium, about });
+        }
+        cards
+    }
+}
+
+fn described(card: &Card) -> String {
+    let said = [&card.about, &card.crystal, &card.medium];
+    said.into_iter().filter(|said| !said.is_empty()).cloned().collect::<Vec<_>>().join(" · ")
+}
+
+/// All of them. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Sessions(Arc<Mutex<HashMap<RunId, Session>>>);
+
+impl Sessions {
+    fn all(&self) -> MutexGuard<'_, HashMap<RunId, Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a session in, in the place of an idle one of the same name.
+    pub(super) fn open(&self, session: Session) -> Result<(), Refusal> {
+        let mut all = self.all();
+        if all.get(&session.first).is_some_and(|open| open.busy.is_some()) {
+            return Err(codes::busy("session", session.first.to_string(), "a prompt").into());
+        }
+        if all.len() >= ACP_SESSIONS_MAX && !all.contains_key(&session.first) {
+            return Err(codes::overloaded("as many sessions are open as may be: close one").into());
+        }
+        all.insert(session.first, session);
+        Ok(())
+    }
+
+    pub(super) fn find(&self, id: &SessionId) -> Result<Session, Refusal> {
+        let found = named(id).ok().and_then(|first| self.all().get(&first).cloned());
+        found.ok_or_else(|| unknown(id))
+    }
+
+    pub(super) fn change<T>(&self, id: &SessionId, change: impl FnOnce(&mut Session) -> T) -> Result<T, Refusal> {
+        let mut all = self.all();
+        let found = named(id).ok().and_then(|first| all.get_mut(&first));
+        found.map(change).ok_or_else(|| unknown(id))
+    }
+
+    /// A session takes one prompt at a time.
+    pub(super) fn begins(&self, id: &SessionId, cancel: &Cancel) -> Result<Session, Refusal> {
+        self.change(id, |session| {
+            if session.busy.is_some() {
+                return Err(Refusal::from(codes::busy("session", session.first.to_string(), "a prompt")));
+            }
+            session.busy = Some(cancel.clone());
+            Ok(session.clone())
+        })?
+    }
+
+    pub(super) fn ends(&self, id: &SessionId) {
+        drop(self.change(id, |session| session.busy = None));
+    }
+
+    /// Ends the prompt of a session, if there is one.
+    pub(super) fn cancel(&self, id: &SessionId) {
+        if let Ok(Some(cancel)) = self.change(id, |session| session.busy.clone()) {
+            cancel.cancel();
+        }
+    }
+
+    pub(super) fn close(&self, id: &SessionId) -> Result<Session, Refusal> {
+        let found = named(id).ok().and_then(|first| self.all().remove(&first));
+        let session = found.ok_or_else(|| unknown(id))?;
+        if let Some(cancel) = &session.busy {
+            cancel.cancel();
+        }
+        Ok(session)
+    }
+}
+
+/// The run that a session is named by.
+pub(super) fn named(id: &SessionId) -> Result<RunId, Refusal> {
+    id.0.parse().map_err(|_| unknown(id))
+}
+
+pub(super) fn unknown(id: &SessionId) -> Refusal {
+    codes::not_found("session", id.0.to_string()).into()
+}

@@ -1,0 +1,290 @@
+//! A server for agents: the Model Context Protocol, over pipes and over HTTP.
+//!
+//! Each tool is a call of the house, and its answer is the reply's envelope as structured content, with what a model reads as
+//! text beside it. What only the protocol can have wrong (a tool that there is not, arguments that are no object) is an error
+//! of the protocol; everything else is a reply. The revision of 2025-11-25 is spoken with a handshake, that of 2026-07-28
+//! without; the library that carries both tells them apart, and here they differ in one thing: who has to decide about a call
+//! can be asked within the newer one.
+
+mod casting;
+mod reading;
+mod resources;
+mod tools;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use cantrip_service::Service;
+use cantrip_service::cantrip::loom::Actor;
+use cantrip_service::cantrip::reply::{Call, Envelope, Guarded, Refusal, codes, refusal_text};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::house::House;
+use tools::Name;
+
+/// The server. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct Server {
+    house: House,
+    /// Who asks where the wire does not say.
+    owner: Actor,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("house", &self.house).field("owner", &self.owner).finish()
+    }
+}
+
+/// The service behind `/mcp`.
+pub type Http = StreamableHttpService<Server, LocalSessionManager>;
+
+impl Server {
+    /// A server in this house. `owner` is who asks over pipes; over HTTP it is the [`Actor`] that the request carries, if it
+    /// carries one.
+    pub fn new(house: House, owner: Actor) -> Self {
+        Self { house, owner }
+    }
+
+    /// Serves one client until it closes its end. Nothing but the protocol is written to `to`.
+    pub async fn serve(
+        self,
+        from: impl AsyncRead + Send + Unpin + 'static,
+        to: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> io::Result<()> {
+        let house = self.house.clone();
+        let running = match ServiceExt::serve(self, (from, to)).await {
+            Ok(running) => running,
+            // A client that went away before it said anything wanted nothing.
+            Err(error) => {
+                tracing::info!(%error, "the client left before it was served");
+                return Ok(());
+            }
+        };
+        let ended = running.waiting().await;
+        house.rested().await;
+        ended.map(drop).map_err(io::Error::other)
+    }
+
+    /// The same over HTTP, to be mounted at `/mcp`. Who may reach it, by which token and from which origin, is decided by who
+    /// mounts it.
+    pub fn http(self) -> Http {
+        let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
+        StreamableHttpService::new(move || Ok(self.clone()), Arc::new(LocalSessionManager::default()), config)
+    }
+
+    /// Who asks.
+    fn asks(&self, context: &RequestContext<RoleServer>) -> Caller {
+        let parts = context.extensions.get::<Parts>();
+        let carried = parts.and_then(|parts| parts.extensions.get::<Actor>().cloned());
+        let owner = carried.unwrap_or_else(|| self.owner.clone());
+        let header = parts.and_then(|parts| parts.headers.get("traceparent")?.to_str().ok());
+        let trace = header.or_else(|| context.meta.get("traceparent")?.as_str()).map(str::to_owned);
+        Caller { service: self.house.service(&owner), owner, trace }
+    }
+
+    /// A call that gives something to read, through the wrapper.
+    async fn told<T: Into<Value>>(
+        &self,
+        caller: &Caller,
+        name: Name,
+        told: impl Future<Output = Result<T, Refusal>>,
+    ) -> Guarded {
+        let call = Call::surface(name.as_str()).traceparent(caller.trace.as_deref());
+        let guard = self.house.runtime().guard();
+        let answered = guard.call(call, |rb| async {
+            match told.await {
+                Ok(value) => rb.success(codes::read(name.as_str()).value(value.into())),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        });
+        answered.await
+    }
+
+    async fn refused(&self, caller: &Caller, name: &str, refusal: Refusal) -> Guarded {
+        let call = Call::surface(name).traceparent(caller.trace.as_deref());
+        self.house.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
+    }
+
+    async fn called(
+        &self,
+        name: Name,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let caller = self.asks(context);
+        match self.answered(name, request, context, &caller).await {
+            Ok(response) => response,
+            Err(refusal) => answer(self.refused(&caller, name.as_str(), refusal).await).into(),
+        }
+    }
+
+    async fn answered(
+        &self,
+        name: Name,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+        caller: &Caller,
+    ) -> Result<CallToolResponse, Refusal> {
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        // Who answers what was asked of a person goes on with the run that asked.
+        if let Some(state) = &request.request_state {
+            return self.goes_on(caller, context, state, request.input_responses.unwrap_or_default()).await;
+        }
+        let guarded = match name {
+            Name::Spells => {
+                let _: tools::Nothing = read(name, arguments)?;
+                let spells = json!({"items": self.house.grimoire().spells()});
+                self.told(caller, name, async { Ok(spells) }).await
+            }
+            Name::Cast => return self.cast(caller, context, read(name, arguments)?).await,
+            Name::Send => return self.send(caller, context, read(name, arguments)?).await,
+            Name::Resume => return self.resume(caller, context, read(name, arguments)?).await,
+            Name::Fork => return self.fork(caller, context, read(name, arguments)?).await,
+            Name::Cancel => self.cancel(caller, read(name, arguments)?).await?,
+            Name::Predict => self.predict(caller, context, read(name, arguments)?).await?,
+            Name::Signatures => {
+                let _: tools::Nothing = read(name, arguments)?;
+                caller.service.signatures().await
+            }
+            Name::Runs => self.told(caller, name, self.runs(caller, read(name, arguments)?)).await,
+            Name::Run => self.told(caller, name, self.run(caller, read(name, arguments)?)).await,
+            Name::Thread => self.told(caller, name, self.thread(caller, read(name, arguments)?)).await,
+            Name::Turn => self.told(caller, name, self.turn(caller, read(name, arguments)?)).await,
+            Name::Receipts => self.receipts(caller, read(name, arguments)?).await?,
+            Name::Spend => self.told(caller, name, self.spend(caller, read(name, arguments)?)).await,
+            Name::Codes => self.told(caller, name, reading::codes(read(name, arguments)?)).await,
+        };
+        Ok(answer(guarded).into())
+    }
+}
+
+/// Who asks, and what they can ask for.
+struct Caller {
+    service: Service,
+    owner: Actor,
+    /// The trace that the request belongs to, as it was given.
+    trace: Option<String>,
+}
+
+fn read<T: DeserializeOwned>(name: Name, arguments: Value) -> Result<T, Refusal> {
+    serde_json::from_value(arguments).map_err(|fault| codes::schema(name.as_str(), "/", fault.to_string()).into())
+}
+
+/// A reply as a tool's result: the envelope for programs, and beside it what a model reads.
+fn answer(guarded: Guarded) -> CallToolResult {
+    let text = match refusal_text(&guarded.reply, &guarded.meta) {
+        Some(text) => text,
+        None => match guarded.reply.value() {
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => Value::Object(guarded.reply.data().clone()).to_string(),
+        },
+    };
+    let is_error = !guarded.reply.reply_type().is_success();
+    let envelope = Envelope::of(guarded.reply, &guarded.meta);
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    result.structured_content = serde_json::from_str(&envelope.to_json()).ok();
+    result.is_error = Some(is_error);
+    result
+}
+
+/// What only the protocol can have wrong.
+async fn fault(server: &Server, caller: &Caller, name: &str, refusal: Refusal) -> ErrorData {
+    let guarded = server.refused(caller, name, refusal).await;
+    let data = json!({"code": guarded.reply.code(), "trace_id": guarded.meta.trace_id().to_string()});
+    if guarded.reply.code() == codes::NOT_FOUND.any() && name == "resources/read" {
+        return ErrorData::resource_not_found(guarded.reply.message(), Some(data));
+    }
+    ErrorData::invalid_params(guarded.reply.message(), Some(data))
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let this = Implementation::new("cantrip", env!("CARGO_PKG_VERSION")).with_title("Cantrip");
+        ServerConfig::new(capabilities).with_server_info(this).with_instructions(
+            "Cantrip runs agents (spells) and keeps everything they do. `spells` lists them, `cast` runs one on an intent; \
+             `thread` shows what it did, `fork` branches off from any turn. Every answer is an envelope: branch on its \
+             `reply_type` (S, I, D, E) and `code`, never on its message.",
+        )
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(Name::ALL.into_iter().map(Name::tool).collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        Name::named(name).map(Name::tool)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(name) = Name::named(&request.name) else {
+            let caller = self.asks(&context);
+            let refusal = codes::not_found("tool", request.name.to_string()).into();
+            return Err(fault(self, &caller, "tools/call", refusal).await);
+        };
+        Ok(self.called(name, request, &context).await)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let caller = self.asks(&context);
+        match self.resources(&caller, request.and_then(|request| request.cursor)).await {
+            Ok(listed) => Ok(listed),
+            Err(refusal) => Err(fault(self, &caller, "resources/list", refusal).await),
+        }
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let caller = self.asks(&context);
+        match self.resource(&caller, &request.uri).await {
+            Ok(result) => Ok(result.into()),
+            Err(refusal) => Err(fault(self, &caller, "resources/read", refusal).await),
+        }
+    }
+}
+
+/// An object with one entry left out where there is nothing to say.
+fn listed(items: Vec<Value>, next: Option<impl Into<Value>>) -> Value {
+    let mut listed = Map::from_iter([("items".to_owned(), Value::Array(items))]);
+    listed.insert("next".to_owned(), next.map_or(Value::Null, Into::into));
+    Value::Object(listed)
+}

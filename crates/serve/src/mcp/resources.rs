@@ -1,0 +1,126 @@
+//! What can be read by its address: threads and receipts.
+
+use cantrip_service::cantrip::loom::{Contracts, Error as LoomError, Loom, Page, ReceiptsWanted};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::cantrip::store_refusal;
+use cantrip_service::served;
+use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
+use serde_json::Value;
+
+use super::casting::id;
+use super::{Caller, Server, tools};
+use crate::limits::{MCP_LISTED_MAX, MCP_RESOURCES_MAX};
+
+const THREADS: &str = "cantrip://threads/";
+const RECEIPTS: &str = "cantrip://receipts/";
+const JSON: &str = "application/json";
+
+pub(super) fn templates() -> Vec<ResourceTemplate> {
+    let thread = ResourceTemplate::new(format!("{THREADS}{{turn}}"), "thread")
+        .with_title("A thread")
+        .with_description("A thread turn by turn, by its last turn, its entity or its run.")
+        .with_mime_type(JSON);
+    let receipt = ResourceTemplate::new(format!("{RECEIPTS}{{receipt}}"), "receipt")
+        .with_title("A receipt")
+        .with_description("What a predict or a cast did, with which model and prompt, and what it cost.")
+        .with_mime_type(JSON);
+    vec![thread, receipt]
+}
+
+impl Server {
+    /// The threads of the latest runs, then the receipts, page by page.
+    pub(super) async fn resources(
+        &self,
+        caller: &Caller,
+        cursor: Option<String>,
+    ) -> Result<ListResourcesResult, Refusal> {
+        let invalid = || {
+            Refusal::from(codes::cursor_invalid(cursor.clone().unwrap_or_default(), "it was not given by this server"))
+        };
+        let (of_receipts, after) = match cursor.as_deref().map(|cursor| cursor.split_once(':').unwrap_or((cursor, "")))
+        {
+            None => (false, None),
+            Some(("threads", at)) => (false, Some(at.parse().map_err(|_| invalid())?)),
+            Some(("receipts", "")) => (true, None),
+            Some(("receipts", at)) => (true, Some(at.parse().map_err(|_| invalid())?)),
+            Some(_) => return Err(invalid()),
+        };
+        let page = Page { after, most: MCP_RESOURCES_MAX };
+        let (resources, next) = if of_receipts {
+            self.receipts_listed(caller, page).await?
+        } else {
+            self.threads_listed(caller, page).await?
+        };
+        let mut listed = ListResourcesResult::with_all_items(resources);
+        listed.next_cursor = next;
+        Ok(listed)
+    }
+
+    async fn threads_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+        let stored = |error| store_refusal(&error);
+        let loom = self.house.runtime().loom();
+        let runs = loom.latest_runs(None, page).await.map_err(stored)?;
+        let mut resources = Vec::new();
+        for run in runs.items {
+            let Some(entity) = run.entity_id.filter(|_| run.owner == caller.owner || caller.owner.as_str() == "local")
+            else {
+                continue;
+            };
+            let casts = loom.casts(entity).await.map_err(stored)?;
+            let Some(cast) = casts.iter().find(|cast| cast.run_id == run.run_id) else { continue };
+            let Some(leaf) = cast.outcome.as_ref().and_then(|outcome| outcome.leaf) else { continue };
+            let about: String = cast.intent.text().chars().take(200).collect();
+            resources.push(
+                Resource::new(format!("{THREADS}{leaf}"), leaf.to_string())
+                    .with_title(about.lines().next().unwrap_or_default())
+                    .with_description(about)
+                    .with_mime_type(JSON),
+            );
+        }
+        Ok((resources, Some(runs.next.map_or_else(|| "receipts:".to_owned(), |next| format!("threads:{next}")))))
+    }
+
+    async fn receipts_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
+        let loom = self.house.runtime().loom();
+        let found = match loom.receipts(ReceiptsWanted::default(), page).await {
+            Ok(found) => found,
+            // A store that keeps no receipts has none to list.
+            Err(LoomError::NoContracts) => return Ok((Vec::new(), None)),
+            Err(error) => return Err(store_refusal(&error)),
+        };
+        let mut resources = Vec::new();
+        for row in &found.items {
+            if !Self::owns(caller, &row.owner) {
+                continue;
+            }
+            let about = served(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
+            resources.push(
+                Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string())
+                    .with_description(
+                        about
+                            .map_or_else(|| "of a cast".to_owned(), |signature| format!("of a predict of {signature}")),
+                    )
+                    .with_mime_type(JSON),
+            );
+        }
+        Ok((resources, found.next.map(|next| format!("receipts:{next}"))))
+    }
+
+    pub(super) async fn resource(&self, caller: &Caller, uri: &str) -> Result<ReadResourceResult, Refusal> {
+        let value: Value = if let Some(thread) = uri.strip_prefix(THREADS) {
+            self.thread(caller, tools::Thread { thread: thread.to_owned(), most: Some(MCP_LISTED_MAX) }).await?
+        } else if let Some(receipt) = uri.strip_prefix(RECEIPTS) {
+            let receipt = id("receipt", receipt)?;
+            let loom = self.house.runtime().loom();
+            let row = loom.receipt(receipt).await.map_err(|error| store_refusal(&error))?;
+            if !Self::owns(caller, &row.owner) {
+                return Err(codes::not_found("resource", uri).into());
+            }
+            served(&row)?
+        } else {
+            return Err(codes::not_found("resource", uri).into());
+        };
+        let contents = ResourceContents::text(value.to_string(), uri).with_mime_type(JSON);
+        Ok(ReadResourceResult::new(vec![contents]))
+    }
+}
