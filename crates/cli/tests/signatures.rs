@@ -455,3 +455,28 @@ fn receipts_of_an_export_are_verified_with_nothing_but_the_file() {
         assert!(taken["data"]["papers"].as_u64().is_some_and(|papers| papers >= 4), "{taken}");
     }
 }
+
+#[test]
+fn long_traces_lie_where_the_configuration_says_and_as_long() {
+    let folder = folder();
+    let at = ["--store", "sqlite:kept/loom.db"];
+    std::fs::create_dir_all(folder.path().join(".config/cantrip")).unwrap();
+    folder.write(".config/cantrip/config.toml", "[trace]\nstore = \"traces-here\"\nretain_days = 3\n");
+    let long = format!("text={}", "hey ".repeat(2_000));
+    let asked = ["predict", "Shout", "--field", &long, "--trace", "full"];
+    let told = folder.envelope(&[&asked[..], &MODEL[..], &at[..]].concat(), codes::PREDICTED.any());
+    let shown =
+        folder.envelope(&[&["receipt", "show", id(&told["data"]["receipt_id"])], &at[..]].concat(), codes::READ.any());
+    let receipt = &shown["data"]["value"];
+    assert_eq!(receipt["trace_storage"], "external", "{receipt}");
+    let lies = std::path::Path::new(receipt["trace_artifact_uri"].as_str().unwrap());
+    assert!(lies.starts_with(folder.path().join(".config/cantrip/traces-here")), "{lies:?}");
+    assert!(std::fs::metadata(lies).unwrap().len() > 4_096);
+    folder.envelope(&[&["receipt", "verify"], &at[..]].concat(), codes::VERIFIED.any());
+    std::fs::write(lies, "{}").unwrap();
+    let found = folder.envelope(&[&["receipt", "verify"], &at[..]].concat(), codes::RECORD_ALTERED.any());
+    assert_eq!(found["data"]["findings"][0]["kind"], "trace", "{found}");
+    // A bucket is no folder of that name: a program without the feature says so before anything is asked.
+    folder.write(".config/cantrip/config.toml", "trace.store = \"ftp://bucket/traces\"\n");
+    folder.envelope(&[&asked[..], &MODEL[..], &at[..]].concat(), codes::CONFIG_INVALID.any());
+}

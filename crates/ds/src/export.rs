@@ -4,7 +4,7 @@
 //! the artifacts, traces, inputs and outputs that those name, what was decided, and the money. All of it is data with hashes
 //! over it, so whoever has the file needs neither the store, nor a key, nor a network.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use cantrip::canon::{EntityId, Hash, LoomId, RunId, bytes_hash};
 use cantrip::loom::export::{JournalLine, read_journal_heading};
@@ -57,18 +57,14 @@ fn line(paper: &Paper) -> Result<String, Error> {
 /// The papers of a loom, as lines of a journal export: they go behind its records. Made as they are asked for, the papers of
 /// one run at a time; what several runs name comes once. A store that keeps no receipts has none.
 pub fn papers(loom: &AnyLoom, of: LoomId) -> BoxStream<'_, Result<String, Refusal>> {
-    let leaving = Leaving { loom, of, told: HashSet::new(), page: Some(Page::FIRST) };
-    let pages = stream::try_unfold(leaving, |mut leaving: Leaving<'_>| async move {
-        let Some(page) = leaving.page else { return Ok::<_, Error>(None) };
-        let runs = Loom::runs(leaving.loom, page).await?;
-        leaving.page = runs.next.map(|after| Page { after: Some(after), ..page });
-        let (mut lines, of) = (Vec::new(), leaving.of);
-        for run in runs.items.into_iter().filter(|run| run.loom_id == of) {
-            leaving.run(run.run_id, &mut lines).await?;
-        }
+    let leaving = Leaving { loom, of, told: HashSet::new(), runs: VecDeque::new(), page: Some(Page::FIRST) };
+    let of_runs = stream::try_unfold(leaving, |mut leaving: Leaving<'_>| async move {
+        let Some(run) = leaving.next_run().await? else { return Ok::<_, Error>(None) };
+        let mut lines = Vec::new();
+        leaving.run(run, &mut lines).await?;
         Ok(Some((stream::iter(lines.into_iter().map(Ok::<String, Error>)), leaving)))
     });
-    pages.try_flatten().map_err(|error| store_refusal(&error)).boxed()
+    of_runs.try_flatten().map_err(|error| store_refusal(&error)).boxed()
 }
 
 struct Leaving<'a> {
@@ -76,10 +72,23 @@ struct Leaving<'a> {
     of: LoomId,
     /// What stands in the file already, by its name.
     told: HashSet<String>,
+    /// Runs of it that were read and not told yet, and where the next ones begin.
+    runs: VecDeque<RunId>,
     page: Option<Page>,
 }
 
 impl Leaving<'_> {
+    async fn next_run(&mut self) -> Result<Option<RunId>, Error> {
+        while self.runs.is_empty() {
+            let Some(page) = self.page else { return Ok(None) };
+            let listed = Loom::runs(self.loom, page).await?;
+            self.page = listed.next.map(|after| Page { after: Some(after), ..page });
+            let of = self.of;
+            self.runs.extend(listed.items.into_iter().filter(|run| run.loom_id == of).map(|run| run.run_id));
+        }
+        Ok(self.runs.pop_front())
+    }
+
     async fn run(&mut self, run: RunId, lines: &mut Vec<String>) -> Result<(), Error> {
         let wanted = ReceiptsWanted { run: Some(run), ..ReceiptsWanted::default() };
         let mut page = Page::FIRST;
