@@ -29,7 +29,7 @@ use crate::support::Folder;
 
 /// What the editor's user does when asked, and what the editor was shown.
 #[derive(Clone, Default)]
-struct Editor {
+pub(crate) struct Editor {
     shown: Arc<Mutex<Vec<SessionUpdate>>>,
     asked: Arc<Mutex<Vec<RequestPermissionRequest>>>,
     questions: Arc<Mutex<Vec<String>>>,
@@ -67,7 +67,7 @@ fn agent(folder: &Folder, arguments: &[&str]) -> Child {
 }
 
 /// Speaks with the agent, and ends it by closing the pipe.
-async fn speaking<T>(
+pub(crate) async fn speaking<T>(
     folder: &Folder,
     arguments: &[&str],
     editor: &Editor,
@@ -130,12 +130,16 @@ async fn initialized(cx: &ConnectionTo<Agent>) -> Result<InitializeResponse, Err
     cx.send_request(InitializeRequest::new(ProtocolVersion::V1).client_capabilities(able)).block_task().await
 }
 
-async fn opened(cx: &ConnectionTo<Agent>, folder: &Path) -> Result<NewSessionResponse, Error> {
+pub(crate) async fn opened(cx: &ConnectionTo<Agent>, folder: &Path) -> Result<NewSessionResponse, Error> {
     initialized(cx).await?;
     cx.send_request(NewSessionRequest::new(folder)).block_task().await
 }
 
-async fn prompted(cx: &ConnectionTo<Agent>, session: &SessionId, words: &str) -> Result<PromptResponse, Error> {
+pub(crate) async fn prompted(
+    cx: &ConnectionTo<Agent>,
+    session: &SessionId,
+    words: &str,
+) -> Result<PromptResponse, Error> {
     cx.send_request(PromptRequest::new(session.clone(), vec![ContentBlock::from(words)])).block_task().await
 }
 

@@ -4,6 +4,7 @@
 
 mod acp;
 mod aimock;
+mod alike;
 mod approvals;
 mod bad_input;
 mod cast;

@@ -24,7 +24,7 @@ use crate::support::{Folder, stderr, stdout};
 
 /// What a client does when asked, and what it was told.
 #[derive(Clone)]
-struct Peer {
+pub(crate) struct Peer {
     version: ProtocolVersion,
     progress: Arc<Mutex<Vec<String>>>,
     asked: Arc<Mutex<Vec<String>>>,
@@ -32,7 +32,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn new(version: ProtocolVersion) -> Self {
+    pub(crate) fn new(version: ProtocolVersion) -> Self {
         Self { version, progress: Arc::default(), asked: Arc::default(), decides: "approve" }
     }
 }
@@ -60,10 +60,10 @@ impl ClientHandler for Peer {
     }
 }
 
-type Served = (RunningService<RoleClient, Peer>, Child);
+pub(crate) type Served = (RunningService<RoleClient, Peer>, Child);
 
-async fn served(folder: &Folder, peer: Peer) -> Served {
-    let mut command = folder.command(&["mcp", "--store", "sqlite:kept/loom.db"]);
+pub(crate) async fn served(folder: &Folder, peer: Peer, arguments: &[&str]) -> Served {
+    let mut command = folder.command(&[&["mcp"], arguments].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = Command::from(command).kill_on_drop(true).spawn().expect("the binary runs");
     let pipes = (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
@@ -76,25 +76,32 @@ async fn served(folder: &Folder, peer: Peer) -> Served {
     (serve_client_with_lifecycle(peer, pipes, lifecycle).await.expect("it answers"), child)
 }
 
-async fn ended((client, mut child): Served) {
+pub(crate) async fn ended((client, mut child): Served) {
     client.cancel().await.expect("it lets go");
     let status = child.wait().await.expect("it ends when its input does");
     assert!(status.success(), "{status}");
 }
 
-async fn called(client: &RunningService<RoleClient, Peer>, tool: &'static str, arguments: Value) -> CallToolResult {
+pub(crate) async fn called(
+    client: &RunningService<RoleClient, Peer>,
+    tool: &'static str,
+    arguments: Value,
+) -> CallToolResult {
     let Value::Object(arguments) = arguments else { panic!("{arguments}") };
     client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await.expect("a result")
 }
 
 /// The envelope of an answer, which has this code.
 #[track_caller]
-fn envelope(result: &CallToolResult, code: AnyCode) -> Value {
+pub(crate) fn envelope(result: &CallToolResult, code: AnyCode) -> Value {
     let envelope = result.structured_content.clone().unwrap_or_else(|| panic!("{result:?}"));
     assert_envelope(&envelope, code);
     assert_eq!(result.is_error, Some(!code.reply_type().is_success()));
     envelope
 }
+
+/// A store that keeps receipts too.
+const KEPT: &[&str] = &["--store", "sqlite:kept/loom.db"];
 
 const HANDS: &str = "name = \"hands\"\ncrystal = \"scripted/hands.yaml\"\n[gates.edit]\nroot = \".\"\n[gates.echo]\n\
                      [wards]\nmax_turns = 9\nrequire_approval = [\"edit\"]\n";
@@ -116,7 +123,7 @@ async fn a_spell_is_cast_followed_read_and_branched_off_from() {
     for version in [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28] {
         let folder = folder(&[ECHO, DONE, DONE, DONE]);
         let peer = Peer::new(version);
-        let served = served(&folder, peer.clone()).await;
+        let served = served(&folder, peer.clone(), KEPT).await;
         let client = &served.0;
         let tools = client.list_all_tools().await.expect("tools");
         for tool in ["spells", "cast", "send", "predict", "fork", "runs", "thread", "turn", "spend_status", "codes"] {
@@ -158,7 +165,7 @@ async fn a_spell_is_cast_followed_read_and_branched_off_from() {
 #[tokio::test]
 async fn what_is_wrong_is_a_reply_and_what_only_the_protocol_can_have_wrong_its_error() {
     let folder = folder(&[DONE]);
-    let served = served(&folder, Peer::new(ProtocolVersion::V_2025_11_25)).await;
+    let served = served(&folder, Peer::new(ProtocolVersion::V_2025_11_25), KEPT).await;
     let client = &served.0;
     let invalid = [
         ("cast", json!({"spell": "hands"}), codes::SCHEMA.any()),
@@ -189,7 +196,7 @@ async fn what_is_wrong_is_a_reply_and_what_only_the_protocol_can_have_wrong_its_
 async fn a_call_that_needs_a_person_waits_or_is_asked_about_where_the_client_can() {
     // The older revision: the answer says that it waits, and the run goes on once somebody has decided.
     let waits = folder(&[EDIT, DONE]);
-    let served_here = served(&waits, Peer::new(ProtocolVersion::V_2025_11_25)).await;
+    let served_here = served(&waits, Peer::new(ProtocolVersion::V_2025_11_25), KEPT).await;
     let cast = called(&served_here.0, "cast", json!({"spell": "hands", "intent": "go"})).await;
     let cast = envelope(&cast, codes::CREATED.any());
     assert_eq!((&cast["data"]["state"], &cast["data"]["reason"]), (&json!("waiting"), &json!("approval")));
@@ -205,7 +212,7 @@ async fn a_call_that_needs_a_person_waits_or_is_asked_about_where_the_client_can
     for (decides, text) in [("approve", "one\nzwei\nthree\n"), ("refuse", "one\ntwo\nthree\n")] {
         let folder = folder(&[EDIT, DONE]);
         let peer = Peer { decides, ..Peer::new(ProtocolVersion::V_2026_07_28) };
-        let served = served(&folder, peer.clone()).await;
+        let served = served(&folder, peer.clone(), KEPT).await;
         let cast = called(&served.0, "cast", json!({"spell": "hands", "intent": "go"})).await;
         assert_eq!(envelope(&cast, codes::TERMINATED.any())["data"]["answer"], "over");
         assert!(peer.asked.lock().unwrap()[0].contains("edit"));
@@ -218,7 +225,7 @@ async fn a_call_that_needs_a_person_waits_or_is_asked_about_where_the_client_can
 async fn a_request_that_is_taken_back_ends_its_run() {
     let folder = folder(&["  - {content: 'one two', pace_ms: 600000}\n"]);
     let peer = Peer::new(ProtocolVersion::V_2025_11_25);
-    let served = served(&folder, peer.clone()).await;
+    let served = served(&folder, peer.clone(), KEPT).await;
     let arguments = json!({"spell": "hands", "intent": "go"}).as_object().cloned().unwrap();
     let request =
         ClientRequest::CallToolRequest(Request::new(CallToolRequestParams::new("cast").with_arguments(arguments)));

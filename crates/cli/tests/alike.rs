@@ -1,0 +1,125 @@
+//! The same spell, script and intent, whichever door they come in by: the looms differ in ids and times only.
+
+use std::collections::BTreeMap;
+
+use agent_client_protocol::v1::schema::StopReason;
+use cantrip_reply::codes;
+use rmcp::model::ProtocolVersion;
+use serde_json::{Value, json};
+
+use crate::support::Folder;
+use crate::{acp, mcp};
+
+const INTENT: &str = "count the letters of loom";
+
+/// A cast with everything that a loom keeps: thoughts, words, a gate from code, a failure that is read, an answer.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write(
+        "counts.toml",
+        "name = \"counts\"\ncrystal = \"scripted/counts.yaml\"\nmedium = \"javascript\"\n[gates.echo]\n[wards]\n\
+         max_turns = 9\n",
+    );
+    folder.write(
+        "counts.yaml",
+        "responses:\n  - {thinking: 'Four, I think.', code: \"var said = echo('loom'); said.length\", \
+         usage: {prompt_tokens: 30, completion_tokens: 7}}\n  - {code: 'nothing.there'}\n  - {code: 'done(said.length)'}\n",
+    );
+    folder
+}
+
+/// The records of the only store in it, with ids, times and hashes by the order in which they first appear.
+fn records(folder: &Folder) -> Vec<Value> {
+    let mut names = Names::default();
+    folder
+        .read("kept/records.jsonl")
+        .lines()
+        .map(|line| names.plain(serde_json::from_str(line).expect("a record")))
+        .collect()
+}
+
+#[derive(Default)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    fn plain(&mut self, value: Value) -> Value {
+        match value {
+            Value::Object(entries) => {
+                let plain = entries.into_iter().map(|(key, value)| {
+                    // How long something took, and by which chance it is repeatable.
+                    let told = matches!(key.as_str(), "duration_ms" | "clock_ms" | "seed" | "elapsed_ms");
+                    let value = if told { json!("told") } else { self.plain(value) };
+                    (key, value)
+                });
+                Value::Object(plain.collect())
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.plain(item)).collect()),
+            Value::String(text) => Value::String(self.named(&text)),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+        }
+    }
+
+    fn named(&mut self, text: &str) -> String {
+        const KINDS: [&str; 8] = ["run_", "ent_", "cast_", "turn_", "rcpt_", "dec_", "loom_", "can_"];
+        let is_time = text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T';
+        if is_time {
+            return "a time".to_owned();
+        }
+        let of_kind = KINDS.iter().find(|kind| text.starts_with(**kind) && text.len() > kind.len() + 20);
+        let kind = match of_kind {
+            Some(kind) => *kind,
+            None if text.starts_with("sha256:") => "hash_",
+            // An id within a text, as in the name of a step.
+            None => return text.to_owned(),
+        };
+        // A call is its turn's, with a number behind.
+        let (id, rest) = text.split_once(':').filter(|_| kind != "hash_").unwrap_or((text, ""));
+        let next = format!("{kind}{}", self.0.len());
+        format!("{}:{rest}", self.0.entry(id.to_owned()).or_insert(next))
+    }
+}
+
+fn by_command() -> Vec<Value> {
+    let folder = folder();
+    let cast = folder.envelope(&["cast", "counts.toml", INTENT], codes::TERMINATED.any());
+    assert_eq!(cast["data"]["answer"], 4);
+    records(&folder)
+}
+
+async fn by_mcp(version: ProtocolVersion) -> Vec<Value> {
+    let folder = folder();
+    let served = mcp::served(&folder, mcp::Peer::new(version), &[]).await;
+    let cast = mcp::called(&served.0, "cast", json!({"spell": "counts", "intent": INTENT})).await;
+    assert_eq!(mcp::envelope(&cast, codes::TERMINATED.any())["data"]["answer"], 4);
+    mcp::ended(served).await;
+    records(&folder)
+}
+
+async fn by_acp() -> Vec<Value> {
+    let folder = folder();
+    let path = folder.path().to_owned();
+    acp::speaking(&folder, &["--spell", "counts"], &acp::Editor::default(), async |cx| {
+        let session = acp::opened(&cx, &path).await?.session_id;
+        assert_eq!(acp::prompted(&cx, &session, INTENT).await?.stop_reason, StopReason::EndTurn);
+        Ok(())
+    })
+    .await;
+    records(&folder)
+}
+
+#[tokio::test]
+async fn the_looms_of_every_surface_differ_in_ids_and_times_only() {
+    let command = by_command();
+    assert!(command.len() > 8, "there is something to compare: {command:#?}");
+    let surfaces = [
+        ("mcp", by_mcp(ProtocolVersion::V_2025_11_25).await),
+        ("mcp, newer", by_mcp(ProtocolVersion::V_2026_07_28).await),
+        ("acp", by_acp().await),
+    ];
+    for (surface, looms) in surfaces {
+        assert_eq!(looms.len(), command.len(), "{surface}");
+        for (one, other) in looms.iter().zip(&command) {
+            assert_eq!(one, other, "{surface}");
+        }
+    }
+}
