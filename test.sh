@@ -103,6 +103,25 @@ if [ -z "${CANTRIP_TEST_MCP:-}" ]; then
   export CANTRIP_TEST_MCP="$scratch/mcp/node_modules"
 fi
 
+# Clients of the HTTP surface that are not ours: those of the Python that CANTRIP_TEST_PYTHON names, or our own in the
+# scratch folder, of these versions.
+openai_version=3.49.0
+schemathesis_version=4.32.5
+make_python() {
+  python3 -m venv "$1" 2>/dev/null && return
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv
+  rm -rf "$1"
+  python3 -m venv "$1"
+}
+if [ -z "${CANTRIP_TEST_PYTHON:-}" ]; then
+  step "clients to serve: openai $openai_version and schemathesis $schemathesis_version"
+  make_python "$scratch/python"
+  "$scratch/python/bin/pip" install --quiet --disable-pip-version-check \
+    "openai==$openai_version" "schemathesis==$schemathesis_version"
+  export CANTRIP_TEST_PYTHON="$scratch/python/bin/python"
+fi
+
 step "format"
 cargo fmt --all --check
 

@@ -3,6 +3,8 @@
 //! Canonical events, in the order in which things happen; those that report a record come after its commit. Watching is
 //! an observation: a watcher that is slow, full or gone loses events and changes nothing.
 
+mod retold;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +28,8 @@ use tokio::sync::mpsc;
 
 use crate::driver::Runtime;
 use crate::limits::WATCHED_EVENTS_MAX;
+
+pub use retold::{Retold, Told};
 
 /// Whoever watches runs. Both return at once, whatever becomes of what they are given.
 pub trait Watcher: Send + Sync {
@@ -108,6 +112,8 @@ pub(crate) struct Stage {
     /// Calls from code that were shown.
     begun: HashSet<u32>,
     sequence: u64,
+    /// When what is told happened; now, unless it is told from records.
+    at: Option<Timestamp>,
 }
 
 impl Stage {
@@ -135,11 +141,12 @@ impl Stage {
             program: None,
             begun: HashSet::new(),
             sequence: 0,
+            at: None,
         }
     }
 
     fn tell(&self, turn: TurnId, payload: impl Into<Payload>) {
-        tell(&self.runtime, &self.session, turn, payload.into());
+        tell(&self.runtime, &self.session, turn, self.at, payload.into());
     }
 
     /// A request leaves: a group begins, or is asked for again.
@@ -187,7 +194,13 @@ impl Stage {
         let turn = opened.turn_id;
         self.asks(turn);
         // Under names of its own: which ones the other process gave is on no record.
-        let items = ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt);
+        self.recalled(&said, &ItemIds::after(&cantrip_loom::CallId::request(turn), opened.attempt));
+        self.committed(events, bodies);
+    }
+
+    /// What was said, as items that are complete.
+    fn recalled(&mut self, said: &Utterance, items: &ItemIds) {
+        let Some(turn) = self.turn else { return };
         if let (Some(thinking), Some(provider_id)) = (&said.thinking, self.provider()) {
             let content = thinking.as_str().into();
             self.finished(turn, items.mint(), FinalItem::Reasoning { content, provider_id });
@@ -202,7 +215,6 @@ impl Stage {
             let (Ok(name), Ok(call_id)) = (Name::new(&call.gate), CallId::new(&call.tool_call_id)) else { continue };
             self.announced(turn, item, name, call_id, None, call.args.as_object());
         }
-        self.committed(events, bodies);
     }
 
     fn provider(&self) -> Option<ProviderId> {
@@ -437,8 +449,8 @@ fn tag(reply: &ReplyMark) -> ReplyTag {
     ReplyTag { kind, code: reply.code.as_str().into() }
 }
 
-fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, payload: Payload) {
-    let now = runtime.now().wall;
+fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, at: Option<Timestamp>, payload: Payload) {
+    let now = at.unwrap_or_else(|| runtime.now().wall);
     let name = format!("{:032x}", runtime.ids().next_bits(now));
     let (Ok(event_id), Ok(timestamp)) = (EventId::new(&name), now.to_string().parse()) else { return };
     let session_id = session.clone();
@@ -459,6 +471,6 @@ pub(crate) struct Heard {
 
 impl Sink for Heard {
     fn hear(&self, event: ItemEvent) {
-        tell(&self.runtime, &self.session, self.turn, event.into());
+        tell(&self.runtime, &self.session, self.turn, None, event.into());
     }
 }

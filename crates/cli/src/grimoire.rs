@@ -18,9 +18,10 @@ use cantrip_serve::{Card, Grimoire};
 use cantrip_service::{Roots, Service};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::choice;
+use crate::models;
 use crate::origin::{self, Wanted};
 use crate::predict;
 use crate::spells::{self, Source};
@@ -86,6 +87,15 @@ impl Shelf {
         }
         let cantrip = self.noted(&Source::File(path.clone()))?;
         self.built.lock().unwrap_or_else(PoisonError::into_inner).insert(path, (changed, cantrip.clone()));
+        Ok(cantrip)
+    }
+
+    /// One whose tape is played from the beginning: a tape is played once.
+    fn afresh(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
+        let source = Source::File(path);
+        let cantrip = spells::build_asking(&source.read(None)?, &self.store.loom, self.asks.clone())?;
+        origin::note(&self.store, &cantrip, &source);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(cantrip.id(), cantrip.clone());
         Ok(cantrip)
     }
 
@@ -156,6 +166,7 @@ impl Grimoire for Shelf {
     fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
         async move {
             match self.offered().into_iter().find(|(_, known)| known.name == spell) {
+                Some((path, spell)) if matches!(spell.crystal, ModelName::Scripted { .. }) => self.afresh(path),
                 Some((path, _)) => self.of_file(path),
                 None if spell == BUILT_IN => self.built_in().await,
                 None => {
@@ -165,6 +176,10 @@ impl Grimoire for Shelf {
             }
         }
         .boxed()
+    }
+
+    fn crystals(&self) -> Result<Value, Refusal> {
+        models::listed()
     }
 
     fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {

@@ -38,6 +38,7 @@ mod receipted;
 mod rolled_out;
 mod run;
 mod schema;
+mod serve;
 mod sig;
 mod signatures;
 mod spells;
@@ -102,6 +103,7 @@ enum Command {
     Conformance(conformance::Conformance),
     Mcp(mcp::Mcp),
     Acp(acp::Acp),
+    Serve(serve::Serve),
     Completions(completions::Completions),
     Worker(worker::Worker),
 }
@@ -113,10 +115,13 @@ fn main() -> ExitCode {
         return worker.run();
     }
     log_to_standard_error();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("an executor without threads of its own needs nothing the system could refuse");
+    // Whoever serves has many to serve at once.
+    let mut runtime = if matches!(cantrip.command, Command::Serve(_)) {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
     let status = runtime.block_on(run(cantrip));
     cantrip::circle::mcp::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.
@@ -137,6 +142,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         }
         Command::Doctor(doctor) => doctor.run(&guard, present).await,
         Command::Conformance(conformance) => conformance.run(&guard, present).await,
+        Command::Serve(serve) => serve.run(&guard, present).await,
         Command::Codes(codes) => {
             let guarded = guard.call(Call::surface("codes"), |rb| async { codes.reply(rb) }).await;
             present.reply(guarded, || codes.draw())

@@ -86,6 +86,13 @@ impl Models {
     }
 }
 
+/// All that is known of models here, as a surface lists it.
+pub(crate) fn listed() -> Result<Value, Refusal> {
+    let known = known()?;
+    let rows: Vec<Value> = known.models().iter().map(row).collect();
+    Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": rows}))
+}
+
 fn row(model: &Known) -> Value {
     let mut row = model.to_value();
     row["ready"] = ready(model.provider).into();

@@ -21,6 +21,7 @@ mod models;
 mod pointers;
 mod providers;
 mod runs;
+mod serve;
 mod servers;
 mod signatures;
 mod spend;

@@ -10,6 +10,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("codes.md", &["codes", "--markdown"]),
     ("config.md", &["schema", "config", "--markdown"]),
     ("models.md", &["models", "--markdown"]),
+    ("openapi.json", &["schema", "openapi"]),
     ("reasons.md", &["codes", "--reasons", "--markdown"]),
 ];
 

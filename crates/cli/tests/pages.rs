@@ -3,10 +3,14 @@
 //! A fenced block marked `console` holds commands behind `$ `, each followed by its output. In the output, `...` alone on
 //! a line stands for any lines, and within a line for any text; `[exit N]` as the last line is the exit status, 0 if
 //! absent. A command without output only has to succeed. Commands run in the root of the repository.
+//!
+//! One that ends in `&` is a server: it listens on a free port in the place of 8420, its output is what it says first, and
+//! it serves until the page ends.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Commands that something else runs: what, and who.
 const RUN_ELSEWHERE: &[(&str, &str)] = &[
@@ -103,10 +107,50 @@ fn fits_line(shown: &str, printed: &str) -> bool {
     })
 }
 
+/// The port that pages show.
+const SHOWN_PORT: &str = ":8420";
+
+/// A server that a page has started.
+struct Served {
+    child: Child,
+    port: String,
+    said: String,
+}
+
+impl Served {
+    fn start(command: &str) -> Self {
+        let command = command.trim_end_matches('&').trim_end().replace("cantrip serve", "exec cantrip serve");
+        let mut child = bash(&format!("{command} --bind 127.0.0.1:0"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bash runs");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let said = lines.next().expect("it says where it listens").expect("text");
+        let port = said.split("http://127.0.0.1").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+        let port = port.to_owned();
+        // Whatever else it says, nobody is in its way.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, port, said }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 fn run(command: &str) -> (String, i32) {
+    let output = bash(&format!("{{ {command}\n}} 2>&1")).output().expect("bash runs");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+}
+
+fn bash(command: &str) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_cantrip"));
-    let command = match command.strip_prefix("cargo run -- ") {
-        Some(arguments) => format!("cantrip {arguments}"),
+    let command = match command.strip_prefix("{ cargo run -- ") {
+        Some(arguments) => format!("{{ cantrip {arguments}"),
         None => command.to_owned(),
     };
     let path = format!(
@@ -114,16 +158,14 @@ fn run(command: &str) -> (String, i32) {
         binary.parent().expect("a folder").display(),
         std::env::var("PATH").expect("a PATH to find bash by")
     );
-    let output = Command::new("bash")
-        .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &command])
         .current_dir(root())
         .env("PATH", path)
         .env("NO_COLOR", "1")
         // The pages are for someone who has the binary in the path, and not for cargo.
-        .env_remove("CARGO")
-        .output()
-        .expect("bash runs");
-    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+        .env_remove("CARGO");
+    bash
 }
 
 #[test]
@@ -133,12 +175,25 @@ fn every_command_in_a_page_runs_and_prints_what_is_shown() {
     for page in pages() {
         let text = fs::read_to_string(&page).expect("a readable page");
         let name = page.strip_prefix(root()).expect("below the root").display().to_string();
-        for shown in shown_in(&text) {
+        let mut served: Option<Served> = None;
+        for mut shown in shown_in(&text) {
             if RUN_ELSEWHERE.iter().any(|(command, _)| *command == shown.command) {
                 continue;
             }
             ran += 1;
-            let (printed, exit) = run(&shown.command);
+            if shown.command.ends_with('&') {
+                served = Some(Served::start(&shown.command));
+            }
+            if let Some(served) = &served {
+                shown.command = shown.command.replace(SHOWN_PORT, &served.port);
+                for line in &mut shown.output {
+                    *line = line.replace(SHOWN_PORT, &served.port);
+                }
+            }
+            let (printed, exit) = match &served {
+                Some(served) if shown.command.ends_with('&') => (served.said.clone(), 0),
+                Some(_) | None => run(&shown.command),
+            };
             let lines: Vec<&str> = printed.trim_end().lines().collect();
             if exit != shown.exit || !(shown.output.is_empty() || fits(&shown.output, &lines)) {
                 faults.push(format!("{name}:{}: $ {}\nexit {exit}, printed:\n{printed}", shown.line, shown.command));

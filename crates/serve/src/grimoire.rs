@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use cantrip_service::Service;
 use cantrip_service::cantrip::Cantrip;
 use cantrip_service::cantrip::canon::EntityId;
+use cantrip_service::cantrip::crystal::{Known, Profiles};
 use cantrip_service::cantrip::reply::Refusal;
 use cantrip_service::contracts::Predictor;
 use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
 
 /// A spell as it is offered: enough to choose it by.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -31,6 +33,13 @@ pub trait Grimoire: Send + Sync {
 
     /// The cantrip of a spell. Only what [`Grimoire::spells`] lists is made: a caller from outside names no files.
     fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>>;
+
+    /// What is known of crystals here.
+    fn crystals(&self) -> Result<Value, Refusal> {
+        let known = Profiles::builtin();
+        let models: Vec<Value> = known.models().iter().map(Known::to_value).collect();
+        Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": models}))
+    }
 
     /// The very cantrip that an entity was cast from, to go on with it.
     fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>>;

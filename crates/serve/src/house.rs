@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
-use cantrip_service::cantrip::loom::{Actor, Loom};
-use cantrip_service::cantrip::reply::{Call, Refusal};
-use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, Continuing, Runtime, store_refusal};
+use cantrip_service::cantrip::loom::{Actor, Journal};
+use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, Continuing, Runtime};
 use cantrip_service::{Ask, Branch, Service};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::grimoire::Grimoire;
 use crate::hub::Hub;
-use crate::limits::{PARKING_LOOK_MS, PARKING_MS};
+use crate::limits::{GO_ON_LOOK_MS, GO_ON_MS, PARKING_LOOK_MS, PARKING_MS};
 
 /// One store, its spells and those who follow what is cast. Cheap to clone; all clones are the same house.
 ///
@@ -72,10 +73,14 @@ impl House {
         }))
     }
 
-    /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand.
+    /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand. The
+    /// [local](local) one, who has the store in hand anyway, sees everything; every other only what is its own.
     pub fn service(&self, owner: &Actor) -> Service {
         let mut services = self.0.services.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = || Service::new(self.0.runtime.acting_for(owner.clone()));
+        let made = || {
+            let whole = Service::new(self.0.runtime.clone());
+            if *owner == local() { whole } else { whole.for_owner(owner.clone()) }
+        };
         services.entry(owner.clone()).or_insert_with(made).clone()
     }
 
@@ -141,7 +146,11 @@ impl House {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.0.runtime.fresh_run()), ask.cancel.clone());
         let (house, service) = (self.clone(), self.service(owner));
         self.begin(run, cancel, async move {
-            let cantrip = match house.grimoire().of_entity(entity).await {
+            let found = match service.own_entity(entity).await {
+                Ok(_) => house.grimoire().of_entity(entity).await,
+                Err(refusal) => Err(refusal),
+            };
+            let cantrip = match found {
                 Ok(cantrip) => cantrip,
                 Err(refusal) => return refused(&service, "send", refusal).await,
             };
@@ -159,9 +168,9 @@ impl House {
         let (run, cancel) = (branch.run.unwrap_or_else(|| self.0.runtime.fresh_run()), branch.cancel.clone());
         let (house, service) = (self.clone(), self.service(owner));
         self.begin(run, cancel, async move {
-            let found = match service.runtime().loom().turn(at).await {
+            let found = match service.own_turn(at).await {
                 Ok(turn) => house.grimoire().of_entity(turn.entity_id).await,
-                Err(error) => Err(store_refusal(&error)),
+                Err(refusal) => Err(refusal),
             };
             match found {
                 Ok(cantrip) => service.fork(&cantrip, at, Branch { run: Some(run), ..branch }).await,
@@ -182,8 +191,12 @@ impl House {
     /// Goes on with a run that waits, or whose process is gone.
     pub async fn resume(&self, owner: &Actor, run: RunId, cancel: Cancel) -> Begun {
         let (house, service, ends) = (self.clone(), self.service(owner), cancel.clone());
+        if self.under_way().contains_key(&run) {
+            let busy = codes::busy("run", run.to_string(), "this process");
+            return rested(Ok(refused(&service, "resume", busy.into()).await), cancel);
+        }
         self.begin(run, cancel, async move {
-            match house.cantrip_of(run).await {
+            match house.cantrip_of(&service, run).await {
                 Ok(cantrip) => service.resume(&cantrip, run, &ends).await,
                 Err(refusal) => refused(&service, "resume", refusal).await,
             }
@@ -196,7 +209,7 @@ impl House {
         let (house, service, next) = (self.clone(), self.service(owner), self.0.runtime.fresh_run());
         let continuing = continuing.as_run(next).cancelled_by(&cancel);
         self.begin(next, cancel, async move {
-            match house.cantrip_of(run).await {
+            match house.cantrip_of(&service, run).await {
                 Ok(cantrip) => service.continue_run(&cantrip, run, continuing).await,
                 Err(refusal) => refused(&service, "continue", refusal).await,
             }
@@ -204,12 +217,61 @@ impl House {
         .await
     }
 
-    async fn cantrip_of(&self, run: RunId) -> Result<Cantrip, Refusal> {
-        let view = self.0.runtime.loom().run(run).await.map_err(|error| store_refusal(&error))?;
-        let nothing = || {
-            let wrong = cantrip_service::cantrip::reply::codes::wrong_state;
-            Refusal::from(wrong("run", run.to_string(), "no cast", "going on", "a cast"))
-        };
+    /// Makes an entity of a spell that waits to be sent something.
+    pub async fn summon(&self, owner: &Actor, spell: &str, context: Option<Value>) -> Guarded {
+        let service = self.service(owner);
+        match self.grimoire().cantrip(spell).await {
+            Ok(cantrip) => service.summon(&cantrip, context).await,
+            Err(refusal) => refused(&service, "summon", refusal).await.guarded,
+        }
+    }
+
+    /// A person has decided about a call of a run: once it rests and nobody else has to decide, it goes on by itself.
+    /// Returns at once.
+    pub fn decided(&self, owner: &Actor, run: RunId) {
+        self.go_on(owner, run, move |service: Service| async move {
+            service.pending(run).await.is_ok_and(|pending| pending.is_empty())
+        });
+    }
+
+    /// A run was asked to end: one that waits does so when someone goes on with it. Returns at once.
+    pub fn cancelled(&self, owner: &Actor, run: RunId) {
+        self.go_on(owner, run, |_| std::future::ready(true));
+    }
+
+    /// Goes on with a run once it rests, if then it may.
+    fn go_on<M>(&self, owner: &Actor, run: RunId, may: impl FnOnce(Service) -> M + Send + 'static)
+    where
+        M: Future<Output = bool> + Send,
+    {
+        let (house, owner) = (self.clone(), owner.clone());
+        tokio::spawn(async move {
+            let service = house.service(&owner);
+            let rests = tokio::time::timeout(Duration::from_millis(GO_ON_MS), house.rests(&service, run)).await;
+            if rests.unwrap_or(false) && may(service).await {
+                let reply = house.resume(&owner, run, Cancel::new()).await.reply().await;
+                tracing::debug!(%run, code = %reply.reply().code(), "a run went on");
+            }
+        });
+    }
+
+    /// Returns when nobody works on a run; whether it can be gone on with. One that another process works on is its.
+    async fn rests(&self, service: &Service, run: RunId) -> bool {
+        loop {
+            let live = service.own_run(run).await.is_ok_and(|view| view.state.is_live());
+            if !live {
+                return false;
+            }
+            if !self.under_way().contains_key(&run) {
+                return matches!(self.0.runtime.loom().holder(run).await, Ok(None));
+            }
+            tokio::time::sleep(Duration::from_millis(GO_ON_LOOK_MS)).await;
+        }
+    }
+
+    async fn cantrip_of(&self, service: &Service, run: RunId) -> Result<cantrip_service::cantrip::Cantrip, Refusal> {
+        let view = service.own_run(run).await?;
+        let nothing = || Refusal::from(codes::wrong_state("run", run.to_string(), "no cast", "going on", "a cast"));
         self.grimoire().of_entity(view.entity_id.ok_or_else(nothing)?).await
     }
 
@@ -234,6 +296,11 @@ impl House {
             reply = &mut task => rested(reply, cancel),
         }
     }
+}
+
+/// Who runs the house.
+pub fn local() -> Actor {
+    Actor::new("local").expect("a short name")
 }
 
 /// A cast that is over already.

@@ -11,21 +11,42 @@ use cantrip_service::cantrip::events::{Channel, Progressed, Watcher};
 use cantrip_service::cantrip::stream::{SessionId, StreamEvent};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::feed::{Board, Boards};
 use crate::limits::FOLLOWERS_MAX;
+use crate::metrics::Metrics;
 
 /// The followers of every run. Cheap to clone; all clones are the same hub.
 #[derive(Debug, Clone, Default)]
-pub struct Hub(Arc<Mutex<HashMap<SessionId, Following>>>);
+pub struct Hub(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: Mutex<HashMap<SessionId, Following>>,
+    boards: Boards,
+    metrics: Metrics,
+}
 
 #[derive(Debug, Default)]
 struct Following {
     begins: Vec<oneshot::Sender<()>>,
     followers: Vec<Channel>,
+    /// Of a run that is under way here.
+    board: Option<Arc<Board>>,
 }
 
 impl Hub {
     fn runs(&self) -> MutexGuard<'_, HashMap<SessionId, Following>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is counted.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// What viewers are shown.
+    pub(crate) fn boards(&self) -> &Boards {
+        &self.0.boards
     }
 
     /// The events of a run from now on, until it comes to rest here; none of an earlier time. Nothing if as many follow it
@@ -44,19 +65,29 @@ impl Hub {
     /// Is told when the first event of a run is seen: it is on record then.
     pub(crate) fn begins(&self, run: RunId) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
-        self.runs().entry(SessionId::from(&run)).or_default().begins.push(tell);
+        let board = self.boards().of(run);
+        board.begins();
+        let mut runs = self.runs();
+        let following = runs.entry(SessionId::from(&run)).or_default();
+        following.begins.push(tell);
+        following.board = Some(board);
+        self.metrics().began();
         told
     }
 
     /// The run has come to rest: nothing more is seen of it here, and its followers are told so by the end of their
     /// channels.
     pub(crate) fn rests(&self, run: RunId) {
-        self.runs().remove(&SessionId::from(&run));
+        let following = self.runs().remove(&SessionId::from(&run));
+        if let Some(board) = following.and_then(|following| following.board) {
+            self.boards().rests(board);
+        }
     }
 }
 
 impl Watcher for Hub {
     fn see(&self, event: StreamEvent) {
+        self.metrics().saw(&event);
         let mut runs = self.runs();
         let Some(following) = runs.get_mut(&event.session_id) else { return };
         for begins in following.begins.drain(..) {
@@ -66,6 +97,11 @@ impl Watcher for Hub {
         following.followers.retain(Channel::is_open);
         for follower in &following.followers {
             follower.see(event.clone());
+        }
+        let board = following.board.clone();
+        drop(runs);
+        if let Some(board) = board {
+            board.sees(&event);
         }
     }
 

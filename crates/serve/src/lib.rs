@@ -4,12 +4,15 @@
 //! and with whose money is the service's, so that a cast means the same whichever door it came in by.
 
 pub mod acp;
+mod feed;
 mod grimoire;
 mod house;
+pub mod http;
 mod hub;
 pub mod limits;
 pub mod mcp;
+mod metrics;
 
 pub use grimoire::{Card, Grimoire};
-pub use house::{Begun, House};
+pub use house::{Begun, House, local};
 pub use hub::Hub;

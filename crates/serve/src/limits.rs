@@ -28,4 +28,49 @@ canon::limits! {
     MCP_TURNS_SHOWN: usize = 50, "turns";
     /// Resources on one page. Each of them is looked up.
     MCP_RESOURCES_MAX: usize = 50, "resources";
+
+    /// Connections that are open at once; whoever comes beyond that waits to be accepted.
+    CONNECTIONS_MAX: usize = 4_096, "connections";
+    /// Requests that are handled at once, feeds apart.
+    REQUESTS_TOGETHER_MAX: usize = 512, "requests";
+    /// Feeds that are read at once.
+    FEEDS_MAX: usize = 2_048, "feeds";
+    /// The head of a request.
+    HEAD_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// How long the head of a request may take to arrive, and how long a connection may be idle.
+    HEAD_MS: u64 = 30_000, "ms";
+    /// The body of a request.
+    BODY_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// How long it may take to arrive.
+    BODY_MS: u64 = 30_000, "ms";
+    /// A client that reads nothing of what it is written for so long is cut off.
+    WRITE_STALL_MS: u64 = 30_000, "ms";
+    /// After so much silence a feed says that it is still there.
+    HEARTBEAT_MS: u64 = 15_000, "ms";
+    /// When a client that lost its feed is to come back.
+    RETRY_MS: u64 = 2_000, "ms";
+    /// How long what is under way may take to rest when the server stops.
+    SHUTDOWN_MS: u64 = 30_000, "ms";
+    /// After a connection could not be accepted.
+    ACCEPT_AGAIN_MS: u64 = 50, "ms";
+    /// How long a decided run is waited for until it can be gone on with.
+    GO_ON_MS: u64 = 30_000, "ms";
+    /// How often it is looked at meanwhile.
+    GO_ON_LOOK_MS: u64 = 20, "ms";
+    /// Items of a page unless its reader says how many.
+    LISTED_ITEMS_DEFAULT: usize = 50, "items";
+    /// Items of a page.
+    LISTED_ITEMS_MAX: usize = 1_000, "items";
+    /// Ended turns of a run that its live view keeps.
+    KEPT_TURNS: usize = 64, "turns";
+    /// What they may have in all.
+    KEPT_BYTES: usize = 8 << 20, "bytes";
+    /// States of a run that its live view keeps.
+    KEPT_RUNS: usize = 1_024, "states";
+    /// An item that is being written is sent again after so long as this many bytes a second take.
+    ITEM_BYTES_A_SECOND: usize = 1 << 20, "bytes";
+    /// Live views of runs that came to rest, for viewers who come back.
+    RESTED_BOARDS_MAX: usize = 64, "runs";
+    /// What they may have in all.
+    RESTED_BOARDS_BYTES: usize = 64 << 20, "bytes";
 }

@@ -1,3 +1,4 @@
 //! The suite of this room.
 
 mod house;
+mod http;

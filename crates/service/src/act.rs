@@ -114,6 +114,9 @@ impl Service {
 
     /// Takes up an entity that was summoned before, perhaps by another process, and keeps it at hand.
     pub async fn take_up(&self, cantrip: &Cantrip, entity: EntityId) -> Guarded {
+        if let Err(refusal) = self.own_entity(entity).await {
+            return self.refused("entity", refusal).await;
+        }
         if self.summoned().contains_key(&entity) {
             return self.created("entity", entity).await;
         }
@@ -162,31 +165,47 @@ impl Service {
 
     /// Goes on with a run from its journal.
     pub async fn resume(&self, cantrip: &Cantrip, run: RunId, cancel: &Cancel) -> CastReply {
+        if let Err(refusal) = self.own_run(run).await {
+            return unbegun(self.refused("resume", refusal).await);
+        }
         self.runtime().resume_with(cantrip, run, cancel).await
     }
 
     /// Goes on with a run that was cut off, under its own intent and what further limits are said.
     pub async fn continue_run(&self, cantrip: &Cantrip, run: RunId, continuing: Continuing) -> CastReply {
+        if let Err(refusal) = self.own_run(run).await {
+            return unbegun(self.refused("continue", refusal).await);
+        }
         self.runtime().continue_run(cantrip, run, continuing).await
     }
 
     /// Asks a run to end, whoever has it.
     pub async fn cancel(&self, run: RunId, actor: &Actor) -> Guarded {
+        if let Err(refusal) = self.own_run(run).await {
+            return self.refused("cancel", refusal).await;
+        }
         self.runtime().cancel(run, actor).await
     }
 
     /// The calls of a run that wait for a person.
     pub async fn pending(&self, run: RunId) -> Result<Vec<Pending>, Refusal> {
+        self.own_run(run).await?;
         self.runtime().pending(run).await
     }
 
     /// Notes what a person decided about a call that waits. The run goes on when it is resumed.
     pub async fn decide(&self, run: RunId, approval: ApprovalId, deciding: Deciding) -> Guarded {
+        if let Err(refusal) = self.own_run(run).await {
+            return self.refused("decide", refusal).await;
+        }
         self.runtime().decide(run, approval, deciding).await
     }
 
     /// Branches off behind a turn.
     pub async fn fork(&self, cantrip: &Cantrip, at: TurnId, branch: Branch) -> CastReply {
+        if let Err(refusal) = self.own_turn(at).await {
+            return unbegun(self.refused("fork", refusal).await);
+        }
         let Branch { intent, fresh, run, cancel } = branch;
         let mut forking = match intent {
             Some(intent) => Forking::on(intent),
@@ -231,7 +250,7 @@ impl Service {
         }
         let stored = |error| store_refusal(&error);
         let loom = self.runtime().loom();
-        let cast = loom.turn(turn).await.map_err(stored)?.cast_id;
+        let cast = self.own_turn(turn).await?.cast_id;
         let run = loom.cast(cast).await.map_err(stored)?.run_id;
         let now = self.clock.now().wall;
         let id = StepId::new(format!("reward-{:032x}", self.ids.next_bits(now))).expect("a short name");

@@ -15,6 +15,7 @@ use cantrip_ds::{
 use serde_json::{Value, json};
 
 use crate::Service;
+use crate::scope::missing;
 
 /// An artifact that someone gives.
 #[derive(Debug, Clone)]
@@ -185,7 +186,12 @@ impl Service {
 
     pub async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Guarded {
         self.told("receipts", async {
-            let found = self.runtime().loom().receipts(wanted, page).await.map_err(|error| store_refusal(&error))?;
+            let list = |page| self.runtime().loom().receipts(wanted.clone(), page);
+            let keep = |row: ReceiptRow| {
+                let owner = row.owner.clone();
+                self.if_owned(row, owner)
+            };
+            let found = self.own_page(page, list, keep).await.map_err(|error| store_refusal(&error))?;
             // One that was changed is still listed: who looks at it is told.
             let items: Vec<Value> = found
                 .items
@@ -200,6 +206,9 @@ impl Service {
     pub async fn receipt(&self, id: &ReceiptId) -> Guarded {
         self.told("receipt", async {
             let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
+            if !self.sees(&row.owner) {
+                return Err(store_refusal(&missing("receipt", id.to_string())));
+            }
             Ok(codes::read(format!("receipt {id}")).value(served(&row)?))
         })
         .await

@@ -13,6 +13,7 @@ mod pointers;
 mod policy;
 mod read;
 mod runs;
+mod scope;
 mod spend;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::{Clock, EntityId, IdSource};
+use cantrip::loom::Actor;
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 
 pub use act::{Ask, Branch, Rewarding};
@@ -56,6 +58,8 @@ pub struct Service {
     runtime: Runtime,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
+    /// Whose it is; of a house's own, nobody's.
+    scope: Option<Actor>,
     summoned: Arc<Mutex<HashMap<EntityId, Entity>>>,
 }
 
@@ -73,7 +77,7 @@ impl Service {
 
     /// With a clock and ids of the caller's, for tests and simulations: those of the house.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
-        Self { runtime, clock, ids, summoned: Arc::default() }
+        Self { runtime, clock, ids, scope: None, summoned: Arc::default() }
     }
 
     pub fn runtime(&self) -> &Runtime {

@@ -15,6 +15,8 @@ canon::limits! {
     PREVIEW_KEYS_MAX: usize = 5_000, "keys";
     /// Differences of files that one reply has room for; of further ones it has the sizes.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
+    /// A page of turns ends behind the one that takes it past this.
+    TURNS_LISTED_BYTES: usize = 256 << 10, "bytes";
     /// Equal lines that a difference shows around those that differ.
     DIFF_AROUND_LINES: usize = 3, "lines";
     /// How long the shortest difference of one file is looked for; after that a longer one is given.

@@ -11,7 +11,10 @@ impl Service {
     /// Decides again about every call of a run that policy was asked about, each from what was stored then. Success if each
     /// comes to the same decision with the same hash; else an error that names the first difference.
     pub async fn replay_policy(&self, run: RunId) -> Guarded {
-        let found = self.runtime().redecide(run).await;
+        let found = match self.own_run(run).await {
+            Ok(_) => self.runtime().redecide(run).await,
+            Err(refusal) => Err(refusal),
+        };
         let answered = self.runtime().guard().call(Call::surface("policy replay").run(run), |rb| async {
             match found {
                 Ok(Redecided::Same { decisions }) => {

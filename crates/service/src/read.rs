@@ -1,8 +1,10 @@
 //! What changes nothing: looms, turns, threads, runs, exports.
 
+use std::collections::HashSet;
+
 use cantrip::canon::{CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::export::{Format, Redaction, export};
-use cantrip::loom::{Error, Loom, Page};
+use cantrip::loom::{Ending, EntityView, Error, Event, Journal, Listed, Loom, Named, Page, RunView, Seq, Turn};
 use cantrip::reply::{Call, Guarded, codes};
 use cantrip::store_refusal;
 use cantrip_ds::papers;
@@ -11,6 +13,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Service;
+use crate::limits::TURNS_LISTED_BYTES;
+use crate::scope::missing;
 
 impl Service {
     /// What was read is the value of the reply.
@@ -29,63 +33,206 @@ impl Service {
     }
 
     pub async fn looms(&self) -> Guarded {
-        self.shown("looms".to_owned(), self.runtime().loom().looms()).await
+        self.shown("looms".to_owned(), self.looms_seen()).await
+    }
+
+    /// All of them; of an owner's service those in which it has a run.
+    async fn looms_seen(&self) -> Result<Vec<LoomId>, Error> {
+        let all = self.runtime().loom().looms().await?;
+        if !self.is_scoped() {
+            return Ok(all);
+        }
+        let (mut seen, mut page) = (HashSet::new(), Page::FIRST);
+        loop {
+            let runs = self.runtime().loom().runs(page).await?;
+            seen.extend(runs.items.iter().filter(|run| self.sees(run.owner.as_str())).map(|run| run.loom_id));
+            match runs.next {
+                Some(after) => page.after = Some(after),
+                None => return Ok(all.into_iter().filter(|loom| seen.contains(loom)).collect()),
+            }
+        }
+    }
+
+    async fn loom_seen(&self, loom: LoomId) -> Result<(), Error> {
+        if !self.is_scoped() || self.looms_seen().await?.contains(&loom) {
+            return Ok(());
+        }
+        Err(missing("loom", loom.to_string()))
     }
 
     /// The cantrips of a loom, each with its call.
     pub async fn roots(&self, loom: LoomId) -> Guarded {
-        self.shown(format!("roots of {loom}"), self.runtime().loom().roots(loom)).await
+        let reading = async {
+            self.loom_seen(loom).await?;
+            self.runtime().loom().roots(loom).await
+        };
+        self.shown(format!("roots of {loom}"), reading).await
     }
 
     pub async fn entities(&self, loom: LoomId, page: Page) -> Guarded {
-        self.shown(format!("entities of {loom}"), self.runtime().loom().entities(loom, page)).await
+        let list = |page| self.runtime().loom().entities(loom, page);
+        let keep = |entity: EntityView| {
+            let run = entity.run_id;
+            self.if_run_owned(entity, run)
+        };
+        self.shown(format!("entities of {loom}"), self.own_page(page, list, keep)).await
     }
 
     pub async fn entity(&self, entity: EntityId) -> Guarded {
-        self.shown(format!("entity {entity}"), self.runtime().loom().entity(entity)).await
+        self.shown(format!("entity {entity}"), self.entity_seen(entity)).await
     }
 
     pub async fn casts(&self, entity: EntityId) -> Guarded {
-        self.shown(format!("casts of {entity}"), self.runtime().loom().casts(entity)).await
+        let reading = async {
+            self.entity_seen(entity).await?;
+            self.runtime().loom().casts(entity).await
+        };
+        self.shown(format!("casts of {entity}"), reading).await
     }
 
     pub async fn cast_of(&self, cast: CastId) -> Guarded {
-        self.shown(format!("cast {cast}"), self.runtime().loom().cast(cast)).await
+        let reading = async {
+            let seen = self.runtime().loom().cast(cast).await?;
+            let run = seen.run_id;
+            self.if_run_owned(seen, run).await?.ok_or_else(|| missing("cast", cast.to_string()))
+        };
+        self.shown(format!("cast {cast}"), reading).await
     }
 
     pub async fn turns(&self, loom: LoomId, page: Page) -> Guarded {
-        self.shown(format!("turns of {loom}"), self.runtime().loom().turns(loom, page)).await
+        let list = |page| self.runtime().loom().turns(loom, page);
+        self.shown(format!("turns of {loom}"), self.own_page(page, list, |turn: Turn| self.if_turn_owned(turn))).await
     }
 
     pub async fn turn(&self, turn: TurnId) -> Guarded {
-        self.shown(format!("turn {turn}"), self.runtime().loom().turn(turn)).await
+        self.shown(format!("turn {turn}"), self.turn_seen(turn)).await
     }
 
     /// The path to a turn, root first, with its casts, folds and forks.
     pub async fn thread(&self, leaf: TurnId) -> Guarded {
-        self.shown(format!("thread {leaf}"), self.runtime().loom().thread(leaf)).await
+        let reading = async {
+            self.turn_seen(leaf).await?;
+            self.runtime().loom().thread(leaf).await
+        };
+        self.shown(format!("thread {leaf}"), reading).await
     }
 
     /// The last turns of a loom's threads.
     pub async fn leaves(&self, loom: LoomId, page: Page) -> Guarded {
-        self.shown(format!("leaves of {loom}"), self.runtime().loom().leaves(loom, page)).await
+        let list = |page| self.runtime().loom().leaves(loom, page);
+        let keep = |leaf: TurnId| async move {
+            match self.turn_seen(leaf).await {
+                Ok(_) => Ok(Some(leaf)),
+                Err(Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.shown(format!("leaves of {loom}"), self.own_page(page, list, keep)).await
     }
 
     pub async fn rewards(&self, turn: TurnId) -> Guarded {
-        self.shown(format!("rewards of {turn}"), self.runtime().loom().rewards(turn)).await
+        let reading = async {
+            self.turn_seen(turn).await?;
+            self.runtime().loom().rewards(turn).await
+        };
+        self.shown(format!("rewards of {turn}"), reading).await
     }
 
     pub async fn runs(&self, page: Page) -> Guarded {
-        self.shown("runs".to_owned(), self.runtime().loom().runs(page)).await
+        let list = |page| self.runtime().loom().runs(page);
+        self.shown("runs".to_owned(), self.own_page(page, list, |run| self.if_own_run(run))).await
+    }
+
+    /// The same, the one that was written last first.
+    pub async fn latest_runs(&self, page: Page) -> Guarded {
+        let list = |page| self.runtime().loom().latest_runs(None, page);
+        self.shown("runs".to_owned(), self.own_page(page, list, |run| self.if_own_run(run))).await
     }
 
     pub async fn run(&self, run: RunId) -> Guarded {
-        self.shown(format!("run {run}"), self.runtime().loom().run(run)).await
+        self.shown(format!("run {run}"), self.run_seen(run)).await
+    }
+
+    /// A run with what became of it: its outcome once it has ended, and until then what waits for a person.
+    pub async fn run_told(&self, run: RunId) -> Guarded {
+        self.told("run", async {
+            let view = self.own_run(run).await?;
+            let cast = self.root_cast(&view).await.map_err(|error| store_refusal(&error))?;
+            let mut told = json!(view);
+            if let Some(outcome) = cast.and_then(|cast| cast.outcome) {
+                if let Ending::Terminated { result, .. } = &outcome.ending {
+                    told["answer"] = result.clone();
+                }
+                told["outcome"] = json!(outcome);
+            }
+            if view.state.is_live() {
+                told["approvals"] = json!(self.pending(run).await?);
+            }
+            Ok(codes::read(format!("run {run}")).value(told))
+        })
+        .await
+    }
+
+    /// The closed turns of a run, its children's among them, in the order in which they were closed.
+    pub async fn turns_of_run(&self, run: RunId, page: Page) -> Guarded {
+        self.shown(format!("turns of {run}"), self.turns_listed(run, page)).await
+    }
+
+    async fn turns_listed(&self, run: RunId, page: Page) -> Result<Listed<Turn>, Error> {
+        self.run_seen(run).await?;
+        let loom = self.runtime().loom();
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        let mut records = std::pin::pin!(loom.read(run, Seq::new(page.after.unwrap_or(0))));
+        let mut last = None;
+        while let Some(record) = records.next().await {
+            let record = record?;
+            let Event::Turn(closed) = record.event()? else { continue };
+            // One page is one reply, and a reply is bounded.
+            if items.len() >= page.most || bytes >= TURNS_LISTED_BYTES {
+                return Ok(Listed { items, next: last });
+            }
+            let turn = loom.turn(closed.turn_id).await?;
+            bytes += serde_json::to_vec(&turn).map_or(0, |text| text.len());
+            items.push(turn);
+            last = Some(record.seq.get());
+        }
+        Ok(Listed { items, next: None })
+    }
+
+    async fn if_own_run(&self, run: RunView) -> Result<Option<RunView>, Error> {
+        let owner = run.owner.as_str().to_owned();
+        self.if_owned(run, owner).await
+    }
+
+    async fn if_turn_owned(&self, turn: Turn) -> Result<Option<Turn>, Error> {
+        let run = self.runtime().loom().cast(turn.cast_id).await?.run_id;
+        self.if_run_owned(turn, run).await
     }
 
     /// What an id, or the beginning of one, names.
     pub async fn resolve(&self, prefix: &str) -> Guarded {
-        self.shown("id".to_owned(), self.runtime().loom().resolve(prefix)).await
+        let reading = async {
+            let named = self.runtime().loom().resolve(prefix).await?;
+            let seen = match named {
+                Named::Run(run) => self.run_seen(run).await.map(drop),
+                Named::Entity(entity) => self.entity_seen(entity).await.map(drop),
+                Named::Turn(turn) => self.turn_seen(turn).await.map(drop),
+                Named::Cast(cast) => {
+                    let run = self.runtime().loom().cast(cast).await?.run_id;
+                    self.run_seen(run).await.map(drop)
+                }
+                Named::Loom(loom) => self.loom_seen(loom).await,
+                // Nobody is told about one but with its thread.
+                Named::Fold(_) if self.is_scoped() => Err(missing("id", prefix.to_owned())),
+                Named::Fold(_) => Ok(()),
+            };
+            match seen {
+                Ok(()) => Ok(named),
+                Err(Error::NotFound { .. }) => Err(missing("id", prefix.to_owned())),
+                Err(error) => Err(error),
+            }
+        };
+        self.shown("id".to_owned(), reading).await
     }
 
     /// Exports a loom. The lines go to `take`, one by one, since a reply is bounded and a loom is not; the reply says
@@ -99,6 +246,10 @@ impl Service {
         mut take: impl FnMut(String),
     ) -> Guarded {
         let answered = self.runtime().guard().call(Call::surface("export"), |rb| async {
+            // A loom holds what all owners did.
+            if self.is_scoped() {
+                return rb.refuse(store_refusal(&missing("loom", loom.to_string())));
+            }
             let mut lines = 0_u64;
             let with_papers = format == Format::Journal && matches!(redaction, Redaction::Off);
             let mut exported = export(self.runtime().loom(), loom, format, redaction);

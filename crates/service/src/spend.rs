@@ -4,13 +4,15 @@ use cantrip::canon::{AuthorizationId, Timestamp};
 use cantrip::loom::{Actor, Answer, Conflict, Journal, Ledger, Page, Step, StepId, Wanted};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
 use cantrip::spend::{
-    AuthorizationRef, Authorize, Fault, Operation, Reconciliation, ReservationId, Revoke, Terms, Verdict,
+    Authorization, AuthorizationRef, Authorize, Booked, Fault, Operation, Reconciliation, ReservationId, Revoke, Terms,
+    Verdict,
 };
 use cantrip::store_refusal;
 use serde_json::json;
 
 use crate::Service;
 use crate::limits::REASON_BYTES_MAX;
+use crate::scope::missing;
 
 /// Who changes something about money, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl Service {
         let Because { actor, reason } = because.clone();
         let actor = actor.as_str().to_owned();
         let issue = Authorize { authorization, terms, actor, reason, at: now };
-        let applied = match because.checked() {
+        let applied = match self.may_give().and_then(|()| because.checked()) {
             Ok(()) => self.change(authorization.to_string(), Operation::Authorize(Box::new(issue))).await,
             Err(refusal) => Err(refusal),
         };
@@ -61,11 +63,19 @@ impl Service {
         let (name, now) = (authorization.to_string(), self.clock.now().wall);
         let Because { actor, reason } = because.clone();
         let revoke = Revoke { authorization, actor: actor.as_str().to_owned(), reason, at: now };
-        let applied = match because.checked() {
+        let applied = match self.may_give().and_then(|()| because.checked()) {
             Ok(()) => self.change(name.clone(), Operation::Revoke(revoke)).await,
             Err(refusal) => Err(refusal),
         };
         self.changed_money("revoke", "authorization", name, "revoked", applied).await
+    }
+
+    /// Money is the house's to give: an owner who could would give it to itself.
+    fn may_give(&self) -> Result<(), Refusal> {
+        if self.is_scoped() {
+            return Err(codes::not_authorized("a change of the ledger", "only the house gives money").into());
+        }
+        Ok(())
     }
 
     /// Writes what changes outside every run.
@@ -94,7 +104,12 @@ impl Service {
 
     /// The authorizations, oldest first.
     pub async fn authorizations(&self, page: Page) -> Guarded {
-        self.shown("authorizations".to_owned(), self.runtime().loom().authorizations(page)).await
+        let list = |page| self.runtime().loom().authorizations(page);
+        let keep = |row: Authorization| {
+            let owner = row.agreement.terms.owner.to_string();
+            self.if_owned(row, owner)
+        };
+        self.shown("authorizations".to_owned(), self.own_page(page, list, keep)).await
     }
 
     /// An authorization as it stands, with every revision of its terms.
@@ -102,6 +117,9 @@ impl Service {
         let loom = self.runtime().loom();
         let reading = async {
             let row = loom.authorization(id).await?;
+            if !self.sees(&row.agreement.terms.owner.to_string()) {
+                return Err(missing("authorization", id.to_string()));
+            }
             let (remaining, agreements) = (row.remaining(), loom.agreements(id).await?);
             Ok(json!({"authorization": row, "remaining": remaining, "agreements": agreements}))
         };
@@ -110,7 +128,12 @@ impl Service {
 
     /// Reservations, oldest first.
     pub async fn reservations(&self, wanted: Wanted, page: Page) -> Guarded {
-        self.shown("reservations".to_owned(), self.runtime().loom().reservations(wanted, page)).await
+        let list = |page| self.runtime().loom().reservations(wanted.clone(), page);
+        let keep = |booked: Booked| {
+            let run = booked.row.terms().run;
+            self.if_run_owned(booked, run)
+        };
+        self.shown("reservations".to_owned(), self.own_page(page, list, keep)).await
     }
 
     /// Notes what someone found out about a call of unknown outcome. The first finding stands; the same again is
@@ -121,7 +144,7 @@ impl Service {
             Verdict::Commit(_) => "committed",
             Verdict::Release => "released",
         };
-        let applied = match because.checked() {
+        let applied = match self.may_give().and_then(|()| because.checked()) {
             Ok(()) => self.reconciled(&reservation, verdict, because, now).await,
             Err(refusal) => Err(refusal),
         };

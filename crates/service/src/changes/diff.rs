@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use cantrip::canon::{Hash, RunId, TurnId, bytes_hash};
 use cantrip::circle::gate::builtin::rewritten;
-use cantrip::loom::Loom;
 use cantrip::reply::{Call, Guarded, Refusal, codes};
-use cantrip::store_refusal;
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{Algorithm, TextDiff};
@@ -61,7 +59,7 @@ impl Service {
         let call = Call::surface("diff").run(run);
         let answered = self.runtime().guard().call(call, |rb| async {
             let seen = async {
-                self.runtime().loom().run(run).await.map_err(|error| store_refusal(&error))?;
+                self.own_run(run).await?;
                 self.histories(run, since, &Roots::default()).await
             };
             let Histories { files, unknown } = match seen.await {

@@ -119,6 +119,7 @@ impl Service {
     }
 
     async fn undone(&self, run: RunId, to: Option<TurnId>, roots: Result<Roots, Refusal>) -> Result<Undone, Refusal> {
+        self.own_run(run).await?;
         self.may_be_undone(run).await?;
         let (roots, refused) = match roots {
             Ok(roots) => (roots, None),

@@ -1,0 +1,153 @@
+//! `cantrip serve`: the house behind HTTP.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cantrip::loom::RunKind;
+use cantrip::{Cancel, Runtime};
+use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_serve::House;
+use cantrip_serve::http::{Http, Options, Tokens};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::grimoire::Shelf;
+use crate::present::{DIM, Present, say};
+use crate::process;
+use crate::run;
+use crate::store;
+
+/// Serve the spells around over HTTP: casts, runs, looms, their feeds and the rest, described at /openapi.json.
+///
+/// Ctrl-C, or SIGTERM, lets every run rest where it can go on and hands it back; whoever serves next goes on with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip serve\n  cantrip serve --bind 0.0.0.0:8420 --tokens tokens.txt\n  \
+                        curl -s localhost:8420/v1/casts -H 'content-type: application/json' \\\n    \
+                        -d '{\"spell\": \"default\", \"intent\": \"what is this project?\", \"wait\": true}'")]
+pub(crate) struct Serve {
+    /// The address to listen on; any but loopback needs tokens. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
+    bind: String,
+
+    /// A file with the tokens of those who may ask, one a line: owner = token. A token in CANTRIP_TOKEN is that of whoever
+    /// runs the server.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+
+    /// Where casts are kept: sqlite:FILE, postgres://..., jsonl:DIR or memory:.
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
+    store: Option<String>,
+}
+
+/// The variable with the one token of whoever runs the server.
+const TOKEN: &str = "CANTRIP_TOKEN";
+
+impl Serve {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.served(guard).await {
+            Ok(()) => {
+                let call = Call::surface("serve");
+                let guarded = guard.call(call, |rb| async { rb.success(codes::ok("serve")) }).await;
+                present.reply(guarded, String::new)
+            }
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("serve"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn served(&self, guard: &Guard) -> Result<(), Refusal> {
+        let tokens = self.tokens()?;
+        let address = self.address(tokens.is_some())?;
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = Arc::new(store::open(self.store.as_deref(), &here)?);
+        let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone()).askable(true);
+        let runtime = match process::owner() {
+            Some(owner) => runtime.owned_by(owner),
+            None => runtime,
+        };
+        let house = House::open(runtime, Shelf::new(Arc::clone(&store))?);
+        let unusable = |error: std::io::Error| {
+            Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
+        };
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let bound = listener.local_addr().map_err(unusable)?;
+        say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
+        let picking_up = tokio::spawn(picked_up(house.clone(), Arc::clone(&store)));
+        let http = Http::new(house, Options { tokens, ..Options::default() });
+        let served = http.serve(listener, asked_to_stop()).await;
+        picking_up.abort();
+        served.map_err(|error| codes::io_failed("serve", bound.to_string(), error.to_string()).into())
+    }
+
+    fn tokens(&self) -> Result<Option<Tokens>, Refusal> {
+        if let Some(file) = &self.tokens {
+            let shown = file.display().to_string();
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| codes::config_invalid("--tokens", shown.as_str(), error.to_string()))?;
+            let tokens =
+                Tokens::read(&text).map_err(|fault| codes::config_invalid("--tokens", shown, fault.to_string()))?;
+            return Ok(Some(tokens));
+        }
+        match std::env::var(TOKEN) {
+            Ok(token) if !token.is_empty() => {
+                let tokens = Tokens::of_local(&token)
+                    .map_err(|fault| codes::config_invalid("environment", TOKEN, fault.rule))?;
+                Ok(Some(tokens))
+            }
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Where to listen: beyond loopback nobody is let in without a token.
+    fn address(&self, guarded: bool) -> Result<SocketAddr, Refusal> {
+        let invalid = |rule: String| Refusal::from(codes::config_invalid("--bind", self.bind.as_str(), rule));
+        let mut found = self.bind.to_socket_addrs().map_err(|error| invalid(error.to_string()))?;
+        let address = found.next().ok_or_else(|| invalid("it is no address".to_owned()))?;
+        if !guarded && !address.ip().is_loopback() {
+            let hint = "give --tokens FILE with lines of owner = token, or set CANTRIP_TOKEN";
+            let rule = "whoever reaches it could cast what it likes: any address but loopback needs a token";
+            return Err(codes::config_invalid("--bind", self.bind.as_str(), rule).data(json!({ "hint": hint })).into());
+        }
+        Ok(address)
+    }
+}
+
+/// Returns with Ctrl-C or SIGTERM.
+async fn asked_to_stop() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
+}
+
+/// Goes on with what processes that are gone left behind.
+async fn picked_up(house: House, store: Arc<store::Store>) {
+    let found = async {
+        run::free_all(&store.loom).await?;
+        let service = house.service(&cantrip_serve::local());
+        service.recover().await?;
+        let orphans = service.orphans().await?;
+        Ok::<_, Refusal>(orphans.into_iter().filter(|run| run.kind == RunKind::Cast).collect::<Vec<_>>())
+    };
+    let orphans = match found.await {
+        Ok(orphans) => orphans,
+        Err(refusal) => {
+            tracing::warn!(code = %refusal.code(), "what was left behind cannot be looked for");
+            return;
+        }
+    };
+    for orphan in orphans {
+        let reply = house.resume(&cantrip_serve::local(), orphan.run_id, Cancel::new()).await.reply().await;
+        tracing::info!(run = %orphan.run_id, code = %reply.reply().code(), "a run was taken up");
+    }
+}

@@ -1,0 +1,149 @@
+//! Who is let in, and in what order is that asked?
+//!
+//! First whether the request was meant for this server at all: a page in a browser may send requests to loopback under a
+//! name of its own, and must not be taken for the person who sits there. Then who asks. Only then is anything read.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::IntoResponse;
+use cantrip_service::cantrip::loom::Actor;
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use futures_util::FutureExt;
+
+use super::Http;
+use super::answer::{Answer, Coded};
+use super::chat;
+use crate::house::local;
+
+/// The one route that says nothing about anybody.
+pub(super) const HEALTH: &str = "/healthz";
+
+/// Lets requests in to these routes.
+pub(super) fn around(router: Router<Http>, http: Http) -> Router<Http> {
+    router.fallback(no_route).method_not_allowed_fallback(no_method).layer(from_fn_with_state(http, admit))
+}
+
+async fn no_route(State(http): State<Http>, request: Request) -> Answer {
+    let route = format!("{} {}", request.method(), request.uri().path());
+    http.refused(codes::not_found("route", route).into()).await.into()
+}
+
+async fn no_method(State(http): State<Http>, request: Request) -> Answer {
+    let method = format!("{} {}", request.method(), request.uri().path());
+    let refused = http.refused(codes::not_found("method", method).into()).await;
+    Answer::of(refused).with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+async fn admit(State(http): State<Http>, mut request: Request, next: Next) -> Response<Body> {
+    let began = Instant::now();
+    let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
+    let chats = chat::speaks_at(request.uri().path());
+    let mut response = match admitted(&http, &request) {
+        Ok(owner) => {
+            request.extensions_mut().insert(owner);
+            passed(&http, request, next).await
+        }
+        Err(refusal) => Answer::of(http.refused(refusal).await).into_response(),
+    };
+    let coded = response.extensions().get::<Coded>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    http.house().hub().metrics().answered(method.as_str(), route, response.status().as_u16(), began.elapsed());
+    if let Some(coded) = coded {
+        http.house().hub().metrics().replied(coded.code);
+        if chats {
+            *response.body_mut() = Body::from(chat::error(&coded).to_string());
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
+    }
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if response.status() == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// Handles it, among no more others than may be, and outlives a handler that panics.
+async fn passed(http: &Http, request: Request, next: Next) -> Response<Body> {
+    if http.is_stopping() {
+        return Answer::of(http.refused(codes::overloaded("the server is stopping").into()).await).into_response();
+    }
+    let Ok(_permit) = http.0.under_way.try_acquire() else {
+        let refusal = codes::overloaded("as many requests are under way as may be");
+        return Answer::of(http.refused(refusal.into()).await).into_response();
+    };
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => Answer::of(http.refused(codes::crash().into()).await).into_response(),
+    }
+}
+
+/// Whose request it is.
+fn admitted(http: &Http, request: &Request) -> Result<Actor, Refusal> {
+    match &http.options().tokens {
+        Some(_) if request.uri().path() == HEALTH => Ok(local()),
+        Some(tokens) => {
+            let token = bearer(request.headers());
+            let owner = token.and_then(|token| tokens.owner(token));
+            owner.cloned().ok_or_else(|| codes::unauthenticated().into())
+        }
+        None => match foreign(request) {
+            Some(host) => Err(codes::address_refused(host, "host_not_allowed").into()),
+            None => Ok(local()),
+        },
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let told = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = told.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The host that the request was meant for, or the page that sent it, where that is not loopback.
+fn foreign(request: &Request) -> Option<String> {
+    let headers = request.headers();
+    let host = match request.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(HOST).map(|host| host.to_str().unwrap_or("?")),
+    };
+    if let Some(host) = host.filter(|host| !is_loopback(host)) {
+        return Some(host.to_owned());
+    }
+    let origin = headers.get(ORIGIN)?.to_str().unwrap_or("?");
+    let page = origin.split_once("://").map_or(origin, |(_, page)| page);
+    (!is_loopback(page)).then(|| origin.to_owned())
+}
+
+/// Whether a host, with its port, is a name of loopback itself: no name that someone else answers for.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_loopback_are_loopback() {
+        for host in ["localhost", "localhost:8080", "127.0.0.1:1", "127.0.0.2", "[::1]:80", "LOCALHOST:9"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in
+            ["", "example.org", "127.0.0.1.example.org:80", "localhost.example.org", "[::2]", "10.0.0.1:80", "null"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A reply as it goes over HTTP: its envelope, with the status that follows from its type and code.
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse;
+use cantrip_service::cantrip::reply::{AnyCode, Envelope, Guarded};
+
+/// What a handler answers with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    envelope: Envelope,
+    /// Where HTTP has a word of its own for it.
+    status: Option<StatusCode>,
+}
+
+/// What an answer says, for whoever counts answers or says them in other words.
+#[derive(Debug, Clone)]
+pub(super) struct Coded {
+    pub(super) code: AnyCode,
+    pub(super) message: String,
+}
+
+impl Answer {
+    pub(super) fn of(guarded: Guarded) -> Self {
+        Self::enveloped(Envelope::of(guarded.reply, &guarded.meta))
+    }
+
+    pub(super) fn enveloped(envelope: Envelope) -> Self {
+        Self { envelope, status: None }
+    }
+
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = Some(status);
+        self
+    }
+}
+
+impl From<Guarded> for Answer {
+    fn from(guarded: Guarded) -> Self {
+        Self::of(guarded)
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response<Body> {
+        let Self { envelope, status } = self;
+        let by_code = StatusCode::from_u16(envelope.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Response::new(Body::from(envelope.to_json()));
+        *response.status_mut() = status.unwrap_or(by_code);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // What a run says today is not what it says tomorrow.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(delay) = envelope.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
+        }
+        let coded = Coded { code: envelope.code(), message: envelope.message().to_owned() };
+        response.extensions_mut().insert(coded);
+        response
+    }
+}

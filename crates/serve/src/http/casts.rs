@@ -1,0 +1,74 @@
+//! A spell is cast: at once a run's id, or its answer for whoever waits.
+
+use axum::extract::State;
+use cantrip_service::Ask;
+use cantrip_service::cantrip::CastReply;
+use cantrip_service::cantrip::canon::Money;
+use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, codes};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Http;
+use super::answer::Answer;
+use super::asked::{Caller, Told};
+use super::routes::{Gives, Routes};
+use crate::Begun;
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.about("Cast a spell on an intent.", Gives::Envelope, &[200, 202, 403, 404, 502]);
+    let about = routes.told::<Casting>(about);
+    routes.post("/v1/casts", cast, about);
+}
+
+/// A spell and what it is to do.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Casting {
+    /// The name of the spell: see `/v1/spells`.
+    spell: String,
+    /// What is to be done.
+    intent: String,
+    /// Data that the entity finds as `context`.
+    context: Option<Value>,
+    /// At most so much money, as in `0.50 USD`.
+    budget: Option<String>,
+    /// Answer when it has come to rest, and not when it has begun.
+    #[serde(default)]
+    wait: bool,
+}
+
+/// Money as a person writes it.
+pub(super) fn money(written: Option<&str>) -> Result<Option<Money>, Refusal> {
+    let parse = |text: &str| {
+        text.parse::<Money>().map_err(|fault| codes::schema("the body", "/budget", fault.to_string()).into())
+    };
+    written.map(parse).transpose()
+}
+
+async fn cast(State(http): State<Http>, caller: Caller, Told(casting): Told<Casting>) -> Answer {
+    let Casting { spell, intent, context, budget, wait } = casting;
+    let budget = match money(budget.as_deref()) {
+        Ok(budget) => budget,
+        Err(refusal) => return http.refused(refusal).await.into(),
+    };
+    let ask = Ask { context, budget, ..Ask::on(intent) };
+    let begun = http.house().cast(&caller.owner, &spell, ask).await;
+    begun_or_rested(&http, &caller, begun, wait).await
+}
+
+/// What a run that was begun answers with: its reply for whoever waits, else what it is called.
+pub(super) async fn begun_or_rested(http: &Http, caller: &Caller, begun: Begun, wait: bool) -> Answer {
+    let Some(run) = begun.run.filter(|_| !wait) else {
+        let CastReply { guarded, .. } = begun.reply().await;
+        return guarded.into();
+    };
+    let view = match caller.service.own_run(run).await {
+        Ok(view) => view,
+        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+    };
+    let data = json!({"run_id": run, "entity_id": view.entity_id, "state": view.state});
+    let filled = codes::created("run", run.to_string()).data(data);
+    let guarded: Guarded = http.guard().call(Call::surface("cast").run(run), |rb| async { rb.success(filled) }).await;
+    guarded.into()
+}

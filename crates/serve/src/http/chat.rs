@@ -1,0 +1,434 @@
+//! A spell as if it were a model: the two routes that chat clients know, in OpenAI's shape.
+//!
+//! What the entity says, and its answer, is the message's content. What it thinks, and every gate it calls with what came of
+//! it, is `reasoning_content`, which chat clients show apart and leave out of the conversation. A client that goes away has
+//! changed its mind, as it has with a model: the run is cancelled.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
+use axum::response::IntoResponse;
+use cantrip_service::Ask;
+use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
+use cantrip_service::cantrip::loom::{Ending, Outcome};
+use cantrip_service::cantrip::reply::{AnyCode, Envelope, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::stream::{
+    Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
+};
+use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, Upserts};
+use futures_util::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Http;
+use super::answer::{Answer, Coded};
+use super::asked::{Caller, Told};
+use super::routes::{Gives, Routes};
+use crate::Begun;
+
+const CHAT: &str = "/v1/chat/completions";
+const MODELS: &str = "/v1/models";
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about =
+        routes.about("Talk to a spell as if it were a model.", Gives::Text("application/json"), &[200, 403, 404, 502]);
+    let about = routes.told::<Completion>(about);
+    routes.post(CHAT, complete, about);
+    let about = routes.about("List the spells as models.", Gives::Text("application/json"), &[200]);
+    routes.get(MODELS, models, about);
+}
+
+/// Whether a path is one of those that speak as OpenAI does.
+pub(super) fn speaks_at(path: &str) -> bool {
+    path == CHAT || path == MODELS
+}
+
+/// A refusal in that shape.
+pub(super) fn error(refused: &Coded) -> Value {
+    let kind = match refused.code.reply_type() {
+        _ if refused.code == codes::UNAUTHENTICATED.any() => "authentication_error",
+        ReplyType::Success | ReplyType::Invalid => "invalid_request_error",
+        ReplyType::Denied => "permission_error",
+        ReplyType::Failure => "server_error",
+    };
+    json!({"error": {"message": refused.message, "type": kind, "param": null, "code": refused.code}})
+}
+
+/// What a chat client sends. Whatever else it sends is for a model, and the spell has settled it.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Completion {
+    /// The name of the spell.
+    model: String,
+    /// The conversation; the last message is what is to be done now.
+    messages: Vec<Message>,
+    #[serde(default)]
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Message {
+    role: String,
+    content: Option<Content>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Part {
+    r#type: String,
+    text: Option<String>,
+}
+
+impl Message {
+    fn text(&self, place: usize) -> Result<String, Refusal> {
+        match &self.content {
+            None => Ok(String::new()),
+            Some(Content::Text(text)) => Ok(text.clone()),
+            Some(Content::Parts(parts)) => {
+                let mut texts = Vec::new();
+                for (part, number) in parts.iter().zip(0..) {
+                    match (part.r#type.as_str(), &part.text) {
+                        ("text", Some(text)) => texts.push(text.as_str()),
+                        (other, _) => {
+                            let path = format!("/messages/{place}/content/{number}/type");
+                            let rule = format!("{other:?} is nothing a spell can be told: only text");
+                            return Err(codes::schema("the body", path, rule).into());
+                        }
+                    }
+                }
+                Ok(texts.join("\n"))
+            }
+        }
+    }
+}
+
+/// What is to be done: the last message, and before it what was said before.
+fn intent(messages: &[Message]) -> Result<String, Refusal> {
+    let mut texts = Vec::new();
+    for (place, message) in messages.iter().enumerate() {
+        texts.push((message.role.as_str(), message.text(place)?));
+    }
+    let Some((role, last)) = texts.pop() else {
+        return Err(codes::schema("the body", "/messages", "there is no message").into());
+    };
+    if role != "user" {
+        let rule = "the last message is the user's";
+        return Err(codes::schema("the body", format!("/messages/{}/role", texts.len()), rule).into());
+    }
+    if texts.is_empty() {
+        return Ok(last);
+    }
+    let said: Vec<String> = texts.iter().map(|(role, text)| format!("{role}: {text}")).collect();
+    Ok(format!("The conversation so far:\n\n{}\n\nThe user says now:\n\n{last}", said.join("\n\n")))
+}
+
+/// Ends a run when whoever asked for it is gone.
+struct Patience {
+    cancel: Cancel,
+    over: bool,
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        if !self.over {
+            self.cancel.cancel();
+        }
+    }
+}
+
+async fn complete(State(http): State<Http>, caller: Caller, Told(completion): Told<Completion>) -> Response<Body> {
+    let intent = match intent(&completion.messages) {
+        Ok(intent) => intent,
+        Err(refusal) => return Answer::of(http.refused(refusal).await).into_response(),
+    };
+    let run = http.house().runtime().fresh_run();
+    let events = http.house().hub().follow(run).filter(|_| completion.stream == Some(true));
+    let ask = Ask { run: Some(run), ..Ask::on(intent) };
+    let begun = http.house().cast(&caller.owner, &completion.model, ask).await;
+    let patience = Patience { cancel: begun.cancel.clone(), over: false };
+    let head = Head {
+        id: format!("chatcmpl-{run}"),
+        created: MachineClock::new().now().wall.unix_millis() / 1_000,
+        model: completion.model,
+    };
+    match (events, begun.run) {
+        (Some(events), Some(_)) => {
+            let options = Options { announce_arguments: true, ..Options::default() };
+            let usage = completion.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+            let telling = Telling {
+                head,
+                run,
+                upserts: Upserts::of(events, options),
+                begun: Some(begun),
+                patience,
+                redactor: http.guard().redactor().clone(),
+                sent: HashMap::new(),
+                told: HashSet::new(),
+                children: HashSet::new(),
+                said: false,
+                usage,
+                stage: Stage::Opens,
+            };
+            streamed(telling)
+        }
+        (_, _) => {
+            let mut patience = patience;
+            let reply = begun.reply().await;
+            patience.over = true;
+            whole(&head, run, reply)
+        }
+    }
+}
+
+/// What every answer and every piece of one begins with.
+struct Head {
+    id: String,
+    created: i64,
+    model: String,
+}
+
+impl Head {
+    fn of(&self, object: &str, choices: Value) -> Value {
+        json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices,
+            "system_fingerprint": null,
+        })
+    }
+
+    fn piece(&self, delta: Value, finish: Option<&str>) -> Value {
+        self.of(
+            "chat.completion.chunk",
+            json!([{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": null}]),
+        )
+    }
+}
+
+/// What a run came to, as a message: its text and why it ended; or the refusal.
+fn message(run: RunId, reply: CastReply) -> Result<(String, Option<Value>), Box<Envelope>> {
+    let usage = reply.outcome.as_ref().map(usage);
+    if let Some(Outcome { ending: Ending::Terminated { result, .. }, .. }) = &reply.outcome {
+        let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
+        return Ok((text, usage));
+    }
+    let waits = reply.reply().data().get("state").is_some_and(|state| state == "waiting");
+    if waits {
+        let reason = reply.reply().data().get("reason").and_then(Value::as_str).unwrap_or("something").to_owned();
+        return Ok((format!("[{run} waits: {reason}. POST /v1/runs/{run}/approve decides.]"), usage));
+    }
+    Err(Box::new(Envelope::of(reply.guarded.reply, &reply.guarded.meta)))
+}
+
+fn usage(outcome: &Outcome) -> Value {
+    let usage = &outcome.usage;
+    json!({
+        "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens(), "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    })
+}
+
+fn whole(head: &Head, run: RunId, reply: CastReply) -> Response<Body> {
+    match message(run, reply) {
+        Ok((text, usage)) => {
+            let message = json!({"role": "assistant", "content": text, "refusal": null});
+            let choices = json!([{"index": 0, "message": message, "finish_reason": "stop", "logprobs": null}]);
+            let mut told = head.of("chat.completion", choices);
+            told["usage"] =
+                usage.unwrap_or_else(|| json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
+            axum::Json(told).into_response()
+        }
+        Err(envelope) => Answer::enveloped(*envelope).into_response(),
+    }
+}
+
+async fn models(State(http): State<Http>, _: Caller) -> axum::Json<Value> {
+    let model = |card: crate::Card| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
+    let data: Vec<Value> = http.house().grimoire().spells().into_iter().map(model).collect();
+    axum::Json(json!({"object": "list", "data": data}))
+}
+
+fn streamed(telling: Telling) -> Response<Body> {
+    let pieces = stream::unfold(telling, |mut telling| async {
+        let piece = telling.next().await?;
+        Some((piece, telling))
+    });
+    let mut response = Response::new(Body::from_stream(pieces.map(Ok::<_, Infallible>)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// How far an answer has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Opens,
+    Tells,
+    Usage,
+    Closes,
+    Over,
+}
+
+/// An answer that is told piece by piece.
+struct Telling {
+    head: Head,
+    run: RunId,
+    upserts: Upserts,
+    begun: Option<Begun>,
+    patience: Patience,
+    redactor: Redactor,
+    /// What was sent of each item.
+    sent: HashMap<ItemId, String>,
+    /// Calls whose outcome was told.
+    told: HashSet<ItemId>,
+    /// Turns of children: what they do is told, what they say is not.
+    children: HashSet<TurnId>,
+    /// Whether something was said before.
+    said: bool,
+    usage: bool,
+    stage: Stage,
+}
+
+fn piece(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}
+
+impl Telling {
+    async fn next(&mut self) -> Option<Bytes> {
+        match self.stage {
+            Stage::Opens => {
+                self.stage = Stage::Tells;
+                Some(piece(&self.head.piece(json!({"role": "assistant", "content": ""}), None)))
+            }
+            Stage::Tells => {
+                while let Some(emission) = self.upserts.next().await {
+                    if let Some(delta) = self.delta(emission) {
+                        return Some(piece(&self.head.piece(delta, None)));
+                    }
+                }
+                self.stage = Stage::Closes;
+                Some(self.end().await)
+            }
+            Stage::Usage | Stage::Closes => {
+                self.stage = Stage::Over;
+                Some(Bytes::from_static(b"data: [DONE]\n\n"))
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// The answer, or what stands in its place.
+    async fn end(&mut self) -> Bytes {
+        let Some(begun) = self.begun.take() else { return Bytes::new() };
+        let reply = begun.reply().await;
+        self.patience.over = true;
+        match message(self.run, reply) {
+            Ok((answer, usage)) => {
+                let mut text = Vec::new();
+                // An answer that was said is not said twice.
+                if !self.sent.values().any(|said| *said == answer) {
+                    let gap = if self.said { "\n\n" } else { "" };
+                    text.extend_from_slice(&piece(
+                        &self.head.piece(json!({"content": format!("{gap}{answer}")}), None),
+                    ));
+                }
+                text.extend_from_slice(&piece(&self.head.piece(json!({}), Some("stop"))));
+                if let Some(usage) = usage.filter(|_| self.usage) {
+                    self.stage = Stage::Usage;
+                    let mut last = self.head.of("chat.completion.chunk", json!([]));
+                    last["usage"] = usage;
+                    text.extend_from_slice(&piece(&last));
+                }
+                Bytes::from(text)
+            }
+            Err(envelope) => {
+                let code: AnyCode = envelope.code();
+                piece(&error(&Coded { code, message: envelope.message().to_owned() }))
+            }
+        }
+    }
+
+    /// What an emission adds, if a chat client is to see it.
+    fn delta(&mut self, emission: Emission) -> Option<Value> {
+        match emission {
+            Emission::Turn(TurnEvent::Started { turn_id, child, .. }) => {
+                if child.entity_id.is_some() {
+                    self.children.insert(turn_id);
+                }
+                None
+            }
+            Emission::Turn(TurnEvent::Complete { .. } | TurnEvent::Error { .. }) => None,
+            Emission::Upsert(upsert) => self.shown(&upsert),
+        }
+    }
+
+    fn shown(&mut self, upsert: &Upsert) -> Option<Value> {
+        let of_child = self.children.contains(&upsert.turn_id);
+        match &upsert.item {
+            // The answer is told at the end.
+            Item::Message { .. } if upsert.item_id.as_str().ends_with("/answer") => None,
+            Item::Message { content, origin: Origin::Agent } if !of_child => {
+                let first = !self.sent.contains_key(&upsert.item_id);
+                let more = self.suffix(&upsert.item_id, content)?;
+                let gap = if first && self.said { "\n\n" } else { "" };
+                self.said = true;
+                Some(json!({"content": format!("{gap}{more}")}))
+            }
+            Item::Thinking { content, .. } if !of_child => {
+                let more = self.suffix(&upsert.item_id, content)?;
+                Some(json!({"reasoning_content": more}))
+            }
+            Item::ToolCall(call) => self.called(upsert, call, of_child),
+            Item::Message { .. } | Item::Thinking { .. } => None,
+        }
+    }
+
+    /// What of a text was not sent yet. Text that was replaced stays as it was sent: a chat cannot take it back.
+    fn suffix(&mut self, item: &ItemId, content: &Text) -> Option<String> {
+        let text: String = content.segments().collect();
+        let text = self.redactor.text(&text).into_owned();
+        let sent = self.sent.entry(item.clone()).or_default();
+        let more = text.strip_prefix(sent.as_str()).filter(|more| !more.is_empty())?.to_owned();
+        *sent = text;
+        Some(more)
+    }
+
+    /// A call, once it has its outcome.
+    fn called(&mut self, upsert: &Upsert, call: &ToolCall, of_child: bool) -> Option<Value> {
+        let output = call.output.as_ref()?;
+        if call.name.as_str() == "done" || !self.told.insert(upsert.item_id.clone()) {
+            return None;
+        }
+        const SHOWN: usize = 200;
+        let cut = |text: &str| {
+            let mut shown: String = text.chars().take(SHOWN).collect();
+            if shown.len() < text.len() {
+                shown.push('…');
+            }
+            shown
+        };
+        let arguments = serde_json::to_value(&call.arguments).unwrap_or_default();
+        let arguments = cut(&self.redactor.value(&arguments).to_string());
+        let came: String = output.text.segments().collect();
+        let came = cut(&self.redactor.text(&came));
+        let indent = if of_child { "  " } else { "" };
+        let mark = if output.is_error { "failed" } else { "gave" };
+        Some(json!({"reasoning_content": format!("\n{indent}{}({arguments}) {mark}: {came}\n", call.name.as_str())}))
+    }
+}

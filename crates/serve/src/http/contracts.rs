@@ -1,0 +1,327 @@
+//! Signatures, predicts, receipts, artifacts and pointers.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use cantrip_service::cantrip::loom::ReceiptsWanted;
+use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
+use cantrip_service::contracts::contract::{
+    Bar, Canary, CompiledId, NoFiles, ReceiptId, Signature, SignatureId, SignatureOrigin,
+};
+use cantrip_service::contracts::{PredictReply, Predicting};
+use cantrip_service::{Course, Giving, Promotion, Repointing};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Http;
+use super::answer::Answer;
+use super::asked::{Caller, Nameable, Named, Paging, Told, Wanted};
+use super::casts::money;
+use super::routes::{Gives, Routes};
+
+impl Nameable for SignatureId {
+    const KIND: &'static str = "signature";
+}
+
+impl Nameable for ReceiptId {
+    const KIND: &'static str = "receipt";
+}
+
+impl Nameable for CompiledId {
+    const KIND: &'static str = "artifact";
+}
+
+const SIGNATURE: [(&str, &str); 1] = [("id", "the id of a signature, as in `@acme/text/Classify.v1`, percent-encoded")];
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.about("List the signatures.", Gives::Envelope, &[200]);
+    routes.get("/v1/signatures", signatures, about);
+    let about = routes.about("Publish a signature.", Gives::Envelope, &[201]);
+    let about = routes.told::<Publishing>(about);
+    routes.post("/v1/signatures", publish, about);
+    let about = routes.about("Show a signature with what serves it.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &SIGNATURE);
+    routes.get("/v1/signatures/{id}", signature, about);
+    let about = routes.about("Ask a signature's model about an input.", Gives::Envelope, &[200, 202, 403, 404, 502]);
+    let about = routes.told::<Asking>(about);
+    routes.post("/v1/predict", predict, about);
+    let about = routes.about("List receipts, the latest first.", Gives::Envelope, &[200, 404]);
+    let about = routes.wants::<Receipts>(about);
+    routes.get("/v1/receipts", receipts, about);
+    let about = routes.about("Show a receipt.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &[("id", "the id of a receipt")]);
+    routes.get("/v1/receipts/{id}", receipt, about);
+    let about = routes.about("List artifacts.", Gives::Envelope, &[200, 404]);
+    let about = routes.wants::<Artifacts>(about);
+    routes.get("/v1/artifacts", artifacts, about);
+    let about = routes.about("Keep an artifact.", Gives::Envelope, &[201, 404]);
+    let about = routes.told::<Keeping>(about);
+    routes.post("/v1/artifacts", keep, about);
+    let about = routes.about("Show an artifact with how it came to be.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &[("id", "the id of an artifact")]);
+    routes.get("/v1/artifacts/{id}", artifact, about);
+    let about = routes.about("List the pointers.", Gives::Envelope, &[200]);
+    routes.get("/v1/pointers", pointers, about);
+    let about = routes.about("Show what a signature's callers get.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &SIGNATURE);
+    routes.get("/v1/pointers/{id}", pointer, about);
+    let about =
+        routes.about("Set, try, promote or roll back what a signature's callers get.", Gives::Envelope, &[200, 403]);
+    let about = routes.of(about, &SIGNATURE);
+    let about = routes.told::<Moving>(about);
+    routes.post("/v1/pointers/{id}", repoint, about);
+    let about = routes.about("List what was done to a pointer, oldest first.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &SIGNATURE);
+    let about = routes.wants::<Paging>(about);
+    routes.get("/v1/pointers/{id}/audits", audits, about);
+}
+
+/// What something is called, or that there is no such thing.
+pub(super) fn parsed<T: Nameable>(named: &str) -> Result<T, Refusal> {
+    named.parse().map_err(|_| codes::not_found(T::KIND, named).into())
+}
+
+async fn signatures(caller: Caller) -> Answer {
+    caller.service.signatures().await.into()
+}
+
+async fn signature(caller: Caller, Named(id): Named<SignatureId>) -> Answer {
+    caller.service.signature(&id).await.into()
+}
+
+/// A signature that is to be published.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Publishing {
+    /// Its definition, as TOML; what it would read from files stands in it.
+    definition: String,
+}
+
+async fn publish(State(http): State<Http>, caller: Caller, Told(publishing): Told<Publishing>) -> Answer {
+    match Signature::read(&publishing.definition, &NoFiles) {
+        Ok(signature) => {
+            let by = caller.owner.as_str();
+            caller.service.add_signature(&signature, SignatureOrigin::Api, by).await.into()
+        }
+        Err(fault) => http.refused(fault.refusal("definition")).await.into(),
+    }
+}
+
+/// What is asked of a signature.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Asking {
+    /// The id of the signature.
+    signature: String,
+    /// What goes in, by the signature's schema.
+    input: Value,
+    /// This artifact, not what is served.
+    artifact: Option<String>,
+    /// Another crystal than the artifact names.
+    crystal: Option<String>,
+    /// It costs no more than this, as in `0.05 USD`.
+    budget: Option<String>,
+    /// The same key with the same request is answered once.
+    idempotency_key: Option<String>,
+    /// What the caller is counted by where a canary is on trial.
+    canary_key: Option<String>,
+    /// How often an output that does not fit may be mended.
+    #[schemars(range(max = 3))]
+    repairs: Option<u8>,
+    /// It takes no longer than this.
+    #[schemars(range(min = 1, max = 3600))]
+    timeout_seconds: Option<u64>,
+}
+
+async fn predict(State(http): State<Http>, caller: Caller, Told(asking): Told<Asking>) -> Answer {
+    http.answer(predicted(&http, &caller, asking).await).await
+}
+
+async fn predicted(http: &Http, caller: &Caller, asking: Asking) -> Result<Guarded, Refusal> {
+    let id: SignatureId = parsed(&asking.signature)?;
+    let artifact = asking.artifact.as_deref().map(parsed).transpose()?;
+    let mut how = Predicting {
+        owner: caller.owner.as_str().to_owned(),
+        artifact,
+        model: asking.crystal,
+        max_cost: money(asking.budget.as_deref())?,
+        idempotency_key: asking.idempotency_key,
+        canary_key: asking.canary_key,
+        repair_attempts: asking.repairs,
+        ..Predicting::default()
+    };
+    if let Some(seconds) = asking.timeout_seconds {
+        how.timeout = Duration::from_secs(seconds);
+    }
+    let predictor = http.house().grimoire().predictor(&caller.service).await?;
+    let input = asking.input;
+    // Whoever goes away has asked all the same: it runs on, and its key finds it.
+    let asked = tokio::spawn(async move { predictor.predict(&id, &input, how).await });
+    match asked.await {
+        Ok(PredictReply { guarded, .. }) => Ok(guarded),
+        Err(_) => Err(codes::crash().into()),
+    }
+}
+
+/// Which receipts are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Receipts {
+    /// Of this run.
+    run: Option<String>,
+    /// Of this signature.
+    signature: Option<String>,
+    /// What comes behind this place: `next` of the page before.
+    after: Option<u64>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = 1000))]
+    most: Option<usize>,
+}
+
+async fn receipts(State(http): State<Http>, caller: Caller, Wanted(receipts): Wanted<Receipts>) -> Answer {
+    let listed = async {
+        let page = Paging { after: receipts.after, most: receipts.most }.page()?;
+        let run = receipts.run.as_deref().map(parsed).transpose()?;
+        let signature = receipts.signature.as_deref().map(parsed).transpose()?;
+        let wanted = ReceiptsWanted { run, signature, artifact: None, latest_first: true };
+        Ok(caller.service.receipts(wanted, page).await)
+    };
+    http.answer(listed.await).await
+}
+
+async fn receipt(caller: Caller, Named(id): Named<ReceiptId>) -> Answer {
+    caller.service.receipt(&id).await.into()
+}
+
+/// Which artifacts are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Artifacts {
+    /// Of this signature.
+    signature: Option<String>,
+    /// What comes behind this place: `next` of the page before.
+    after: Option<u64>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = 1000))]
+    most: Option<usize>,
+}
+
+async fn artifacts(State(http): State<Http>, caller: Caller, Wanted(artifacts): Wanted<Artifacts>) -> Answer {
+    let listed = async {
+        let page = Paging { after: artifacts.after, most: artifacts.most }.page()?;
+        let signature = artifacts.signature.as_deref().map(parsed).transpose()?;
+        Ok(caller.service.artifacts(signature, page).await)
+    };
+    http.answer(listed.await).await
+}
+
+/// An artifact that is to be kept.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Keeping {
+    /// The id of the signature it is for.
+    signature: String,
+    /// Its instructions, demos and parameters.
+    artifact: Value,
+    /// What it was made from.
+    parent: Option<String>,
+    note: Option<String>,
+}
+
+async fn keep(State(http): State<Http>, caller: Caller, Told(keeping): Told<Keeping>) -> Answer {
+    let kept = async {
+        let signature = parsed(&keeping.signature)?;
+        let parent = keeping.parent.as_deref().map(parsed).transpose()?;
+        let by = caller.owner.as_str().to_owned();
+        let giving = Giving { signature, artifact: keeping.artifact, parent, note: keeping.note, by };
+        Ok(caller.service.add_artifact(giving).await)
+    };
+    http.answer(kept.await).await
+}
+
+async fn artifact(caller: Caller, Named(id): Named<CompiledId>) -> Answer {
+    caller.service.artifact(&id).await.into()
+}
+
+async fn pointers(caller: Caller) -> Answer {
+    caller.service.pointers().await.into()
+}
+
+async fn pointer(caller: Caller, Named(id): Named<SignatureId>) -> Answer {
+    caller.service.pointer(&id).await.into()
+}
+
+async fn audits(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(id): Named<SignatureId>,
+    Wanted(paging): Wanted<Paging>,
+) -> Answer {
+    match paging.page() {
+        Ok(page) => caller.service.pointer_audits(id, page).await.into(),
+        Err(refusal) => http.refused(refusal).await.into(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    /// Serve `artifact` to everyone.
+    Set,
+    /// Serve `artifact` to `percent` of a hundred callers.
+    Canary,
+    /// No canary any more.
+    Clear,
+    /// Serve `artifact`, or else the canary, to everyone, past its gate only if `forced` for a reason.
+    Promote,
+    /// Undo the last change that still stands.
+    Rollback,
+}
+
+/// What is to be done with a pointer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Moving {
+    change: Way,
+    artifact: Option<String>,
+    #[schemars(range(max = 100))]
+    percent: Option<u8>,
+    /// Throws all keys anew.
+    seed: Option<String>,
+    #[serde(default)]
+    forced: bool,
+    /// The version it was looked at in; the one that stands there now unless it is given.
+    expected_version: Option<u64>,
+    reason: Option<String>,
+}
+
+async fn repoint(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(signature): Named<SignatureId>,
+    Told(moving): Told<Moving>,
+) -> Answer {
+    http.answer(moved(&caller, signature, moving).await).await
+}
+
+async fn moved(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<Guarded, Refusal> {
+    let Moving { change, artifact, percent, seed, forced, expected_version, reason } = moving;
+    let named: Option<CompiledId> = artifact.as_deref().map(parsed).transpose()?;
+    let lacks = |field: &str| Refusal::from(codes::schema("the body", format!("/{field}"), "this change needs it"));
+    let repointing = Repointing { signature, expected_version, actor: caller.owner.clone(), reason };
+    let course = match change {
+        Way::Set => Course::Set { artifact: named.ok_or_else(|| lacks("artifact"))?, seed },
+        Way::Canary => {
+            let artifact = named.ok_or_else(|| lacks("artifact"))?;
+            Course::Canary(Canary { artifact, percent: percent.ok_or_else(|| lacks("percent"))? })
+        }
+        Way::Clear => Course::Clear,
+        Way::Rollback => Course::Rollback { to: None },
+        Way::Promote => {
+            let promotion = Promotion { artifact: named, evaluation: None, bar: Bar::default(), forced };
+            return Ok(caller.service.promote(repointing, promotion).await);
+        }
+    };
+    Ok(caller.service.repoint(repointing, course).await)
+}

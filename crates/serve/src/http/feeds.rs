@@ -1,0 +1,374 @@
+//! The two feeds of a run, as server-sent events: what a viewer is to see, and the records themselves.
+//!
+//! Both can be left and taken up again anywhere: an id in them is a place in the run's journal, which every process reads
+//! alike. Neither holds anything for a client that does not read: the one looks at the run's board, the other at the
+//! journal, when the client can be written to.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse;
+use cantrip_service::cantrip::canon::{Redactor, RunId};
+use cantrip_service::cantrip::loom::{AnyLoom, Error, Journal, Loom, Record, RunView, Seq};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::cantrip::store_refusal;
+use futures_util::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+
+use super::Http;
+use super::answer::Answer;
+use super::asked::{Caller, Named, Wanted};
+use super::listen::stopped;
+use super::routes::{Gives, Routes};
+use crate::feed::{Line, Next, Resume, Stale, View};
+use crate::limits::RETRY_MS;
+
+const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
+
+const EVENTS: &str = "Follow a run as a viewer does: `turn`, `upsert` and `run` events, resumed by `Last-Event-ID`.";
+const RECORDS: &str = "Follow the records of a run's journal, one event each, resumed by `Last-Event-ID`.";
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.about(EVENTS, Gives::Events, &[200, 204, 400, 410]);
+    let about = routes.of(about, &RUN);
+    let about = routes.wants::<From>(about);
+    routes.get("/v1/runs/{id}/events", events, about);
+    let about = routes.about(RECORDS, Gives::Events, &[200, 204, 400, 410]);
+    let about = routes.of(about, &RUN);
+    let about = routes.wants::<From>(about);
+    routes.get("/v1/runs/{id}/records", records, about);
+}
+
+/// Where to begin.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct From {
+    /// Behind this place: the id of the last event that was seen. The header `Last-Event-ID` says the same.
+    cursor: Option<String>,
+    /// `tail`: with what comes from now on.
+    from: Option<Tail>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Tail {
+    Tail,
+}
+
+static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Where the caller wants to begin, if it says so.
+fn begin(headers: &HeaderMap, from: &From, newest: Seq) -> Result<Resume, Refusal> {
+    let invalid = |cursor: &str, rule: &str| Refusal::from(codes::cursor_invalid(cursor, rule));
+    let read = |text: &str| -> Result<Seq, Refusal> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let place = text.parse::<u64>().ok().filter(|_| digits);
+        place.map(Seq::new).ok_or_else(|| invalid(text, "it is no number"))
+    };
+    let header = match headers.get(&LAST_EVENT_ID) {
+        None => None,
+        Some(told) => Some(read(told.to_str().map_err(|_| invalid("?", "it is no number"))?)?),
+    };
+    let query = from.cursor.as_deref().map(read).transpose()?;
+    let cursor = match (header, query) {
+        (Some(header), Some(query)) if header != query => {
+            return Err(invalid(&query.to_string(), &format!("Last-Event-ID says {header}")));
+        }
+        (header, query) => header.or(query),
+    };
+    match (cursor, from.from) {
+        (Some(cursor), _) if cursor > newest => {
+            Err(invalid(&cursor.to_string(), &format!("the newest record is {newest}")))
+        }
+        (Some(cursor), _) => Ok(Resume::After(cursor)),
+        (None, Some(Tail::Tail)) => Ok(Resume::Tail),
+        (None, None) => Ok(Resume::Start),
+    }
+}
+
+fn stale(cursor: Seq, oldest: Seq, newest: Seq) -> Refusal {
+    codes::cursor_stale(cursor.get(), oldest.get()).data(json!({"newest": newest})).into()
+}
+
+/// What both feeds need.
+struct Feed {
+    http: Http,
+    run: RunId,
+    view: RunView,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Feed {
+    async fn of(http: &Http, caller: &Caller, run: RunId) -> Result<Self, Refusal> {
+        let view = caller.service.own_run(run).await?;
+        let Ok(permit) = Arc::clone(&http.0.feeds).try_acquire_owned() else {
+            return Err(codes::overloaded("as many feeds are read as may be").into());
+        };
+        Ok(Self { http: http.clone(), run, view, permit })
+    }
+}
+
+async fn events(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    headers: HeaderMap,
+    Wanted(from): Wanted<From>,
+) -> Response<Body> {
+    match viewed(&http, &caller, run, &headers, &from).await {
+        Ok(response) => response,
+        Err(refusal) => Answer::of(http.refused_of(run, refusal).await).into_response(),
+    }
+}
+
+async fn viewed(
+    http: &Http,
+    caller: &Caller,
+    run: RunId,
+    headers: &HeaderMap,
+    from: &From,
+) -> Result<Response<Body>, Refusal> {
+    let feed = Feed::of(http, caller, run).await?;
+    let begin = begin(headers, from, feed.view.newest)?;
+    let mut view = http.house().hub().boards().view(http.house().runtime(), run);
+    if !view.caught_up(feed.view.newest).await {
+        return Err(codes::store_failed("the records of the run cannot be read").into());
+    }
+    if let Resume::After(cursor) = begin
+        && view.is_over_after(cursor)
+    {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    if let Err(Stale { oldest }) = view.resume(begin) {
+        let cursor = match begin {
+            Resume::After(cursor) => cursor,
+            Resume::Start | Resume::Tail => Seq::START,
+        };
+        return Err(stale(cursor, oldest, feed.view.newest));
+    }
+    let viewing = Viewing {
+        view,
+        stop: http.stopping(),
+        heartbeat: http.options().heartbeat,
+        last: None,
+        redactor: http.guard().redactor().clone(),
+        ended: false,
+        _permit: feed.permit,
+    };
+    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
+    let rest = stream::unfold(viewing, |mut viewing| async {
+        let text = viewing.next().await?;
+        Some((text, viewing))
+    });
+    Ok(streamed(first.chain(rest)))
+}
+
+/// A client that looks at a run.
+struct Viewing {
+    view: View,
+    stop: watch::Receiver<bool>,
+    heartbeat: Duration,
+    last: Option<Seq>,
+    redactor: Redactor,
+    ended: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Viewing {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let silent = Instant::now() + self.heartbeat;
+        loop {
+            match self.view.next() {
+                Next::Line(line) => {
+                    self.last = line.id.or(self.last);
+                    return Some(written(&line, &self.redactor));
+                }
+                Next::Over => {
+                    self.ended = true;
+                    return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
+                }
+                // It goes on as if it had come back with the last id it saw; if that is too long ago, it is told when it does.
+                Next::Behind => self.view.resume(self.last.map_or(Resume::Start, Resume::After)).ok()?,
+                Next::Wait(until) => {
+                    if Instant::now() >= silent {
+                        return Some(Bytes::from_static(b": hb\n\n"));
+                    }
+                    let until = until.map_or(silent, |until| until.min(silent));
+                    tokio::select! { biased;
+                        () = stopped(&mut self.stop) => return None,
+                        () = self.view.changed(Some(until)) => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn written(line: &Line, redactor: &Redactor) -> Bytes {
+    let id = line.id.map_or_else(String::new, |seq| format!("id: {seq}\n"));
+    Bytes::from(format!("{id}event: {}\ndata: {}\n\n", line.name(), line.text(redactor)))
+}
+
+fn streamed(text: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut response = Response::new(Body::from_stream(text.map(Ok::<_, Infallible>)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn records(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    headers: HeaderMap,
+    Wanted(from): Wanted<From>,
+) -> Response<Body> {
+    match recorded(&http, &caller, run, &headers, &from).await {
+        Ok(response) => response,
+        Err(refusal) => Answer::of(http.refused_of(run, refusal).await).into_response(),
+    }
+}
+
+async fn recorded(
+    http: &Http,
+    caller: &Caller,
+    run: RunId,
+    headers: &HeaderMap,
+    from: &From,
+) -> Result<Response<Body>, Refusal> {
+    let Feed { http, run, view, permit } = Feed::of(http, caller, run).await?;
+    let begin = begin(headers, from, view.newest)?;
+    let oldest = oldest(http.house().runtime().loom(), run).await.map_err(|error| store_refusal(&error))?;
+    let after = match begin {
+        Resume::Start => Seq::new(oldest.get().saturating_sub(1)),
+        Resume::Tail => view.newest,
+        Resume::After(cursor) if cursor.next() < oldest => return Err(stale(cursor, oldest, view.newest)),
+        Resume::After(cursor) if cursor == view.newest && !view.state.is_live() => {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        Resume::After(cursor) => cursor,
+    };
+    let reading = Reading {
+        loom: http.house().runtime().loom().clone(),
+        run,
+        after,
+        read: Vec::new(),
+        stop: http.stopping(),
+        heartbeat: http.options().heartbeat,
+        redactor: http.guard().redactor().clone(),
+        ended: false,
+        _permit: permit,
+    };
+    let first = stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]);
+    let rest = stream::unfold(reading, |mut reading| async {
+        let text = reading.next().await?;
+        Some((text, reading))
+    });
+    Ok(streamed(first.chain(rest)))
+}
+
+/// The oldest record that is kept of a run.
+async fn oldest(loom: &AnyLoom, run: RunId) -> Result<Seq, Error> {
+    let first = std::pin::pin!(loom.read(run, Seq::START)).next().await;
+    match first {
+        Some(Ok(record)) => Ok(record.seq),
+        Some(Err(Error::Pruned { through, .. })) => Ok(through.next()),
+        Some(Err(error)) => Err(error),
+        None => Ok(Seq::new(1)),
+    }
+}
+
+/// A client that reads a journal.
+struct Reading {
+    loom: AnyLoom,
+    run: RunId,
+    after: Seq,
+    /// What was read and not sent yet, the last one first.
+    read: Vec<Record>,
+    stop: watch::Receiver<bool>,
+    heartbeat: Duration,
+    redactor: Redactor,
+    ended: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Records that are read at once for one client.
+const READ_TOGETHER: usize = 64;
+
+impl Reading {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let silent = Instant::now() + self.heartbeat;
+        loop {
+            if let Some(record) = self.read.pop() {
+                self.after = record.seq;
+                return Some(self.written(&record));
+            }
+            // Looked at before the records: a run that had ended then has no more than those.
+            let over = match self.loom.run(self.run).await {
+                Ok(view) => !view.state.is_live(),
+                Err(error) => return self.failed(&error),
+            };
+            if let Err(error) = self.fetch().await {
+                return self.failed(&error);
+            }
+            if !self.read.is_empty() {
+                continue;
+            }
+            if over {
+                self.ended = true;
+                return Some(Bytes::from_static(b"event: end\ndata: {}\n\n"));
+            }
+            let grown = tokio::time::timeout_at(silent, self.loom.grown(self.run, self.after));
+            tokio::select! { biased;
+                () = stopped(&mut self.stop) => return None,
+                grown = grown => match grown {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return self.failed(&error),
+                    Err(_) => return Some(Bytes::from_static(b": hb\n\n")),
+                },
+            }
+        }
+    }
+
+    async fn fetch(&mut self) -> Result<(), Error> {
+        let mut records = std::pin::pin!(self.loom.read(self.run, self.after).take(READ_TOGETHER));
+        while let Some(record) = records.next().await {
+            self.read.push(record?);
+        }
+        self.read.reverse();
+        Ok(())
+    }
+
+    /// The client comes back and is told why.
+    fn failed(&mut self, error: &Error) -> Option<Bytes> {
+        tracing::warn!(run = %self.run, %error, "the records of a run cannot be read");
+        None
+    }
+
+    fn written(&self, record: &Record) -> Bytes {
+        let payload: Value = serde_json::from_str(&record.payload).unwrap_or_default();
+        let data = json!({
+            "run_id": record.run, "seq": record.seq, "type": record.kind.as_str(), "at": record.at,
+            "epoch": record.epoch, "payload": self.redactor.value(&payload), "event_hash": record.hash,
+        });
+        // A kind is another version's to choose; it must not end the line.
+        let kind: String = record.kind.as_str().chars().filter(|char| !char.is_control()).collect();
+        Bytes::from(format!("id: {}\nevent: {kind}\ndata: {data}\n\n", record.seq))
+    }
+}

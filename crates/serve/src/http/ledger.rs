@@ -1,0 +1,226 @@
+//! Money: authorizations, what is held under them and was spent, and whether it adds up.
+
+use axum::extract::State;
+use cantrip_service::Because;
+use cantrip_service::cantrip::canon::{Currency, Money, Timestamp};
+use cantrip_service::cantrip::loom::Wanted as Reserved;
+use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
+use cantrip_service::cantrip::spend::{
+    AuthorizationRef, Constraints, Mode, Owner, ReservationId, Scope, Terms, TermsFault, Verdict,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Http;
+use super::answer::Answer;
+use super::asked::{Caller, Nameable, Named, Paging, Told, Wanted};
+use super::contracts::parsed;
+use super::routes::{Gives, Routes};
+
+impl Nameable for AuthorizationRef {
+    const KIND: &'static str = "authorization";
+}
+
+impl Nameable for ReservationId {
+    const KIND: &'static str = "reservation";
+}
+
+const AUTHORIZATION: [(&str, &str); 1] = [("id", "the id of an authorization")];
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.about("List the authorizations, oldest first.", Gives::Envelope, &[200]);
+    let about = routes.wants::<Paging>(about);
+    routes.get("/v1/spend/authorizations", list, about);
+    let about = routes.about("Give an authorization.", Gives::Envelope, &[201, 403]);
+    let about = routes.told::<Authorizing>(about);
+    routes.post("/v1/spend/authorizations", authorize, about);
+    let about = routes.about("Show an authorization with every revision of its terms.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &AUTHORIZATION);
+    routes.get("/v1/spend/authorizations/{id}", show, about);
+    let about = routes.about("Take an authorization back.", Gives::Envelope, &[200, 403]);
+    let about = routes.of(about, &AUTHORIZATION);
+    let about = routes.told::<Why>(about);
+    routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
+    let about = routes.about("List reservations, oldest first.", Gives::Envelope, &[200, 404]);
+    let about = routes.wants::<Reservations>(about);
+    routes.get("/v1/spend/reservations", reservations, about);
+    let about = routes.about("Say what a call of unknown outcome cost.", Gives::Envelope, &[200, 403]);
+    let about = routes.of(about, &[("id", "the id of a reservation")]);
+    let about = routes.told::<Finding>(about);
+    routes.post("/v1/spend/reservations/{id}/reconcile", reconcile, about);
+    let about = routes.about("Reckon every counter of the ledger anew.", Gives::Envelope, &[200]);
+    routes.get("/v1/spend/verify", verify, about);
+}
+
+async fn list(State(http): State<Http>, caller: Caller, Wanted(paging): Wanted<Paging>) -> Answer {
+    match paging.page() {
+        Ok(page) => caller.service.authorizations(page).await.into(),
+        Err(refusal) => http.refused(refusal).await.into(),
+    }
+}
+
+async fn show(caller: Caller, Named(id): Named<AuthorizationRef>) -> Answer {
+    caller.service.authorization(id).await.into()
+}
+
+/// Who may spend what.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Authorizing {
+    /// Whose it is: `local`, `user:NAME`, `guest:NAME`, `service:NAME` or `system`.
+    owner: String,
+    /// At most so much in all, as in `5.00 USD`.
+    total: Option<String>,
+    /// At most so much for the worst case of one call.
+    per_call: Option<String>,
+    /// At most so much a day.
+    per_day: Option<String>,
+    /// A call whose worst case is above this asks a person.
+    threshold: Option<String>,
+    /// Else what the limits say.
+    mode: Option<String>,
+    /// Only for casts of the spell of this name.
+    agent: Option<String>,
+    /// Until this time.
+    expires_at: Option<String>,
+    /// Why: it is kept beside the terms.
+    reason: String,
+}
+
+async fn authorize(State(http): State<Http>, caller: Caller, Told(told): Told<Authorizing>) -> Answer {
+    let given = async {
+        let because = Because { actor: caller.owner.clone(), reason: told.reason.clone() };
+        Ok(caller.service.authorize(terms(told)?, because).await)
+    };
+    http.answer(given.await).await
+}
+
+fn at<E: std::fmt::Display>(path: &str) -> impl Fn(E) -> Refusal {
+    move |fault: E| codes::schema("the body", path, fault.to_string()).into()
+}
+
+fn terms(told: Authorizing) -> Result<Terms, Refusal> {
+    let Authorizing { owner, total, per_call, per_day, threshold, mode, agent, expires_at, reason: _ } = told;
+    let owner: Owner = owner.parse().map_err(at::<TermsFault>("/owner"))?;
+    let money = |text: Option<String>, path: &str| -> Result<Option<Money>, Refusal> {
+        text.map(|text| text.parse::<Money>().map_err(at(path))).transpose()
+    };
+    let limits = [
+        money(total, "/total")?,
+        money(per_call, "/per_call")?,
+        money(per_day, "/per_day")?,
+        money(threshold, "/threshold")?,
+    ];
+    let mut currencies = limits.into_iter().flatten().map(Money::currency);
+    let currency = currencies.next().unwrap_or(Currency::USD);
+    if currencies.any(|other| other != currency) {
+        return Err(codes::schema("the body", "", "an authorization has one currency: there are no rates").into());
+    }
+    let [max_total, max_per_call, max_per_day, threshold] = limits.map(|limit| limit.map(Money::micros));
+    let mode = match (mode, threshold, max_total) {
+        (Some(mode), _, _) => Mode::from(mode),
+        (None, Some(_), _) => Mode::DelegatedBudgetWithThreshold,
+        (None, None, Some(_)) => Mode::DelegatedBudget,
+        (None, None, None) => Mode::Interactive,
+    };
+    let expires_at = expires_at.map(|text| text.parse::<Timestamp>().map_err(at("/expires_at"))).transpose()?;
+    Ok(Terms {
+        owner,
+        scope: Scope { autopilot_id: agent, ..Scope::default() },
+        mode,
+        currency,
+        max_total,
+        max_per_call,
+        max_per_day,
+        threshold,
+        constraints: Constraints::default(),
+        // The service says when.
+        issued_at: Timestamp::EPOCH,
+        expires_at,
+        revoked_at: None,
+    })
+}
+
+/// Why something is changed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Why {
+    /// It is kept beside the change.
+    reason: String,
+}
+
+async fn revoke(caller: Caller, Named(id): Named<AuthorizationRef>, Told(Why { reason }): Told<Why>) -> Answer {
+    caller.service.revoke(id, Because { actor: caller.owner.clone(), reason }).await.into()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Stands {
+    Reserved,
+    ReconcileRequired,
+    Committed,
+    Released,
+}
+
+/// Which reservations are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reservations {
+    /// Under this authorization.
+    authorization: Option<String>,
+    /// Of this run.
+    run: Option<String>,
+    state: Option<Stands>,
+    /// What comes behind this place: `next` of the page before.
+    after: Option<u64>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = 1000))]
+    most: Option<usize>,
+}
+
+async fn reservations(State(http): State<Http>, caller: Caller, Wanted(told): Wanted<Reservations>) -> Answer {
+    let listed = async {
+        let page = Paging { after: told.after, most: told.most }.page()?;
+        let authorization = told.authorization.as_deref().map(parsed).transpose()?;
+        let run = told.run.as_deref().map(parsed).transpose()?;
+        let state = told.state.map(|state| match state {
+            Stands::Reserved => "reserved",
+            Stands::ReconcileRequired => "reconcile_required",
+            Stands::Committed => "committed",
+            Stands::Released => "released",
+        });
+        Ok(caller.service.reservations(Reserved { authorization, run, state }, page).await)
+    };
+    http.answer(listed.await).await
+}
+
+/// What was found out about a call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Finding {
+    /// What it cost, as in `0.02 USD`; nothing unless it is given.
+    paid: Option<String>,
+    /// How that is known.
+    reason: String,
+}
+
+async fn reconcile(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(id): Named<ReservationId>,
+    Told(Finding { paid, reason }): Told<Finding>,
+) -> Answer {
+    let found: Result<Guarded, Refusal> = async {
+        let verdict = match paid {
+            Some(paid) => Verdict::Commit(paid.parse::<Money>().map_err(at("/paid"))?),
+            None => Verdict::Release,
+        };
+        Ok(caller.service.reconcile(id, verdict, Because { actor: caller.owner.clone(), reason }).await)
+    }
+    .await;
+    http.answer(found).await
+}
+
+async fn verify(caller: Caller) -> Answer {
+    caller.service.verify_spend().await.into()
+}

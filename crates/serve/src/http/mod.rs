@@ -1,0 +1,181 @@
+//! The HTTP surface: what a request asks, and how its reply is written.
+//!
+//! Every route is one line of a table ([`Routes`]): the same line makes it answer and stand in `/openapi.json`, so neither
+//! can be without the other. A handler reads the request, asks the house, and writes the reply's envelope; whatever is
+//! wrong with the request itself (no such route, a body that is too long, too slow or no JSON) is an envelope as well.
+
+mod admit;
+mod answer;
+mod asked;
+mod casts;
+mod chat;
+mod contracts;
+mod entities;
+mod feeds;
+mod ledger;
+mod listen;
+mod looms;
+mod routes;
+mod runs;
+mod table;
+mod tokens;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use cantrip_service::Service;
+use cantrip_service::cantrip::canon::RunId;
+use cantrip_service::cantrip::loom::Actor;
+use cantrip_service::cantrip::reply::{Call, Guard, Guarded, Refusal};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::House;
+use crate::limits::{BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS};
+
+pub use tokens::Tokens;
+
+/// The page that describes every route, as OpenAPI: what is served at `/openapi.json`.
+pub fn openapi() -> serde_json::Value {
+    routes::all().page()
+}
+
+/// How a server stands towards those who ask.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose token is whose. Without any every caller is the local one, which only loopback may be.
+    pub tokens: Option<Tokens>,
+    /// How long the head of a request may take to arrive.
+    pub head: Duration,
+    /// How long its body may take.
+    pub body: Duration,
+    /// How long a client may leave what it is written unread.
+    pub stall: Duration,
+    /// After so much silence a feed says that it is still there.
+    pub heartbeat: Duration,
+    /// How long what is under way may take to rest when the server stops.
+    pub shutdown: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tokens: None,
+            head: Duration::from_millis(HEAD_MS),
+            body: Duration::from_millis(BODY_MS),
+            stall: Duration::from_millis(WRITE_STALL_MS),
+            heartbeat: Duration::from_millis(HEARTBEAT_MS),
+            shutdown: Duration::from_millis(SHUTDOWN_MS),
+        }
+    }
+}
+
+/// A house behind HTTP. Cheap to clone; all clones are the same surface.
+#[derive(Clone)]
+pub struct Http(Arc<Inner>);
+
+struct Inner {
+    house: House,
+    options: Options,
+    under_way: Arc<Semaphore>,
+    feeds: Arc<Semaphore>,
+    stopping: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+impl Http {
+    pub fn new(house: House, options: Options) -> Self {
+        Self(Arc::new(Inner {
+            house,
+            options,
+            under_way: Arc::new(Semaphore::new(REQUESTS_TOGETHER_MAX)),
+            feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
+            stopping: watch::Sender::new(false),
+        }))
+    }
+
+    /// Every route, behind whoever lets requests in.
+    pub fn router(&self) -> Router {
+        let routes = routes::all();
+        admit::around(routes.into_router(), self.clone()).with_state(self.clone())
+    }
+
+    /// Serves until `stop` is over; then takes no more requests, lets every run rest where it can go on, hands its lease
+    /// back, and ends the feeds.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
+        let stopping = async {
+            stop.await;
+            self.house().park_all();
+            self.0.stopping.send_replace(true);
+            self.rested().await;
+        };
+        let (served, ()) = tokio::join!(accepting, stopping);
+        served
+    }
+
+    /// Returns when nothing is under way any more, or when that takes too long: a lease that is not handed back expires.
+    async fn rested(&self) {
+        let resting = async {
+            while self.house().busy() > 0 {
+                // One that began meanwhile is to rest as well.
+                self.house().park_all();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.house().runtime().guard().settled().await;
+        };
+        if tokio::time::timeout(self.options().shutdown, resting).await.is_err() {
+            tracing::warn!(runs = self.house().busy(), "runs did not come to rest in time");
+        }
+    }
+
+    fn house(&self) -> &House {
+        &self.0.house
+    }
+
+    fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    fn guard(&self) -> &Guard {
+        self.house().runtime().guard()
+    }
+
+    fn service(&self, owner: &Actor) -> Service {
+        self.house().service(owner)
+    }
+
+    fn stopping(&self) -> watch::Receiver<bool> {
+        self.0.stopping.subscribe()
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// A request that goes no further.
+    async fn refused(&self, refusal: Refusal) -> Guarded {
+        self.guard().call(Call::surface("http"), |rb| async { rb.refuse(refusal) }).await
+    }
+
+    /// What was asked for, or why not.
+    async fn answer(&self, asked: Result<Guarded, Refusal>) -> answer::Answer {
+        match asked {
+            Ok(guarded) => guarded.into(),
+            Err(refusal) => self.refused(refusal).await.into(),
+        }
+    }
+
+    /// The same of a run.
+    async fn refused_of(&self, run: RunId, refusal: Refusal) -> Guarded {
+        self.guard().call(Call::surface("http").run(run), |rb| async { rb.refuse(refusal) }).await
+    }
+}

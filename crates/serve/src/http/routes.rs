@@ -1,0 +1,192 @@
+//! The table of routes: each answers, and each says what it answers to.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::MethodRouter;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::{Http, casts, chat, contracts, entities, feeds, ledger, looms, runs, table};
+
+/// Every route there is.
+pub(super) fn all() -> Routes {
+    let mut routes = Routes::new();
+    table::routes(&mut routes);
+    casts::routes(&mut routes);
+    runs::routes(&mut routes);
+    feeds::routes(&mut routes);
+    entities::routes(&mut routes);
+    looms::routes(&mut routes);
+    contracts::routes(&mut routes);
+    ledger::routes(&mut routes);
+    chat::routes(&mut routes);
+    routes
+}
+
+/// Routes, and the page that describes them.
+pub(super) struct Routes {
+    router: Router<Http>,
+    paths: Map<String, Value>,
+    schemas: SchemaGenerator,
+}
+
+/// What is said of a route beside that it is there.
+#[derive(Debug)]
+pub(super) struct Described {
+    operation: Value,
+}
+
+/// What a route answers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gives {
+    Envelope,
+    Events,
+    /// In the words of another protocol.
+    Text(&'static str),
+}
+
+impl Routes {
+    fn new() -> Self {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+        });
+        Self { router: Router::new(), paths: Map::new(), schemas: settings.into_generator() }
+    }
+
+    pub(super) fn into_router(self) -> Router<Http> {
+        self.router
+    }
+
+    pub(super) fn get<H, T>(&mut self, path: &'static str, handler: H, about: Described)
+    where
+        H: Handler<T, Http>,
+        T: 'static,
+    {
+        self.add("get", path, axum::routing::get(handler), about);
+    }
+
+    pub(super) fn post<H, T>(&mut self, path: &'static str, handler: H, about: Described)
+    where
+        H: Handler<T, Http>,
+        T: 'static,
+    {
+        self.add("post", path, axum::routing::post(handler), about);
+    }
+
+    fn add(&mut self, method: &'static str, path: &'static str, route: MethodRouter<Http>, about: Described) {
+        self.router = std::mem::take(&mut self.router).route(path, route);
+        let Described { mut operation } = about;
+        if path != super::admit::HEALTH {
+            operation["responses"]["401"] = json!({"$ref": "#/components/responses/refused"});
+        }
+        if super::chat::speaks_at(path) {
+            // There a refusal has another shape.
+            let responses = operation["responses"].as_object_mut().into_iter().flatten();
+            for (_, response) in responses.filter(|(_, response)| response.get("$ref").is_some()) {
+                *response = json!({"$ref": "#/components/responses/refused_as_openai_does"});
+            }
+        }
+        let methods = self.paths.entry(path).or_insert_with(|| json!({}));
+        methods[method] = operation;
+    }
+
+    /// What a route is for, in a line, and the statuses of its answers when nothing is wrong and when something is.
+    pub(super) fn about(&self, summary: &str, gives: Gives, statuses: &[u16]) -> Described {
+        let mut responses = Map::new();
+        for status in statuses {
+            responses.insert(status.to_string(), answer(*status, gives));
+        }
+        for status in ["500", "503"] {
+            responses.insert(status.to_owned(), json!({"$ref": "#/components/responses/refused"}));
+        }
+        Described { operation: json!({"summary": summary, "parameters": [], "responses": responses}) }
+    }
+
+    /// With the parameters of its path, each with what it names.
+    pub(super) fn of(&self, mut about: Described, names: &[(&str, &str)]) -> Described {
+        for (name, what) in names {
+            push(
+                &mut about,
+                json!({
+                    "name": name, "in": "path", "required": true, "description": what, "schema": {"type": "string"},
+                }),
+            );
+        }
+        about.operation["responses"]["404"] = json!({"$ref": "#/components/responses/refused"});
+        about
+    }
+
+    /// With a query of this shape.
+    pub(super) fn wants<T: JsonSchema>(&mut self, mut about: Described) -> Described {
+        let schema = T::json_schema(&mut self.schemas);
+        let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let mut property = property.clone();
+            let described = property.as_object_mut().and_then(|property| property.remove("description"));
+            push(
+                &mut about,
+                json!({
+                    "name": name, "in": "query", "required": required.iter().any(|known| known == name),
+                    "description": described, "schema": not_null(property),
+                }),
+            );
+        }
+        about.operation["responses"]["422"] = json!({"$ref": "#/components/responses/refused"});
+        about
+    }
+
+    /// With a body of this shape.
+    pub(super) fn told<T: JsonSchema>(&mut self, mut about: Described) -> Described {
+        let schema = self.schemas.subschema_for::<T>();
+        about.operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        for status in ["400", "409", "413", "415", "422", "504"] {
+            about.operation["responses"][status] = json!({"$ref": "#/components/responses/refused"});
+        }
+        about
+    }
+
+    /// The page about all of them.
+    pub(super) fn page(mut self) -> Value {
+        let schemas = self.schemas.take_definitions(true);
+        super::table::page(self.paths, schemas)
+    }
+}
+
+fn push(about: &mut Described, parameter: Value) {
+    if let Some(parameters) = about.operation["parameters"].as_array_mut() {
+        parameters.push(parameter);
+    }
+}
+
+/// A parameter that is not wanted is left out: a query knows no null.
+fn not_null(mut schema: Value) -> Value {
+    if let Some(types) = schema.get_mut("type")
+        && let Some(kinds) = types.as_array()
+    {
+        let kinds: Vec<Value> = kinds.iter().filter(|kind| *kind != "null").cloned().collect();
+        *types = match kinds.as_slice() {
+            [only] => only.clone(),
+            _ => Value::Array(kinds),
+        };
+    }
+    schema
+}
+
+fn answer(status: u16, gives: Gives) -> Value {
+    let (kind, schema) = match gives {
+        Gives::Envelope => ("application/json", json!({"$ref": "#/components/schemas/Envelope"})),
+        Gives::Events => ("text/event-stream", json!({"type": "string"})),
+        Gives::Text(kind) => (kind, json!({})),
+    };
+    let said = match status {
+        200 => "done as asked",
+        201 => "made",
+        202 => "begun; it goes on",
+        204 => "the run has ended and all of it was sent",
+        _ => return json!({"$ref": "#/components/responses/refused"}),
+    };
+    match status {
+        204 => json!({"description": said}),
+        _ => json!({"description": said, "content": {kind: {"schema": schema}}}),
+    }
+}

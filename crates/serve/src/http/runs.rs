@@ -1,0 +1,255 @@
+//! Runs: what became of a cast, and what a person may still do about it.
+
+use axum::extract::State;
+use cantrip_service::Branch;
+use cantrip_service::cantrip::canon::{ApprovalId, Money, RunId, TurnId};
+use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
+use cantrip_service::cantrip::{Cancel, Continuing, Deciding};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Http;
+use super::answer::Answer;
+use super::asked::{Caller, Named, Paging, Told, Wanted};
+use super::casts::{begun_or_rested, money};
+use super::routes::{Gives, Routes};
+
+const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
+
+pub(super) fn routes(routes: &mut Routes) {
+    let about = routes.about("List runs, the latest first.", Gives::Envelope, &[200]);
+    let about = routes.wants::<Paging>(about);
+    routes.get("/v1/runs", list, about);
+    let about = routes.about("Show a run, with its answer once there is one.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &RUN);
+    routes.get("/v1/runs/{id}", show, about);
+    let about = routes.about("List the turns of a run and of its children, oldest first.", Gives::Envelope, &[200]);
+    let about = routes.of(about, &RUN);
+    let about = routes.wants::<Paging>(about);
+    routes.get("/v1/runs/{id}/turns", turns, about);
+    let about = routes.about("Ask a run to end.", Gives::Envelope, &[200, 409]);
+    let about = routes.of(about, &RUN);
+    routes.post("/v1/runs/{id}/cancel", cancel, about);
+    let about = routes.about("Decide about the calls of a run that wait for a person.", Gives::Envelope, &[200, 403]);
+    let about = routes.of(about, &RUN);
+    let about = routes.told::<Decision>(about);
+    routes.post("/v1/runs/{id}/approve", approve, about);
+    let about = routes.about("Branch off behind a turn of a run.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about = routes.of(about, &RUN);
+    let about = routes.told::<Fork>(about);
+    routes.post("/v1/runs/{id}/fork", fork, about);
+    let about =
+        routes.about("Go on with a run that waits, or whose process is gone.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about = routes.of(about, &RUN);
+    let about = routes.told::<Resumption>(about);
+    routes.post("/v1/runs/{id}/resume", resume, about);
+    let about = routes.about("Go on with a run that was cut off.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about = routes.of(about, &RUN);
+    let about = routes.told::<Continuation>(about);
+    routes.post("/v1/runs/{id}/continue", continue_run, about);
+}
+
+async fn list(State(http): State<Http>, caller: Caller, Wanted(paging): Wanted<Paging>) -> Answer {
+    match paging.page() {
+        Ok(page) => caller.service.latest_runs(page).await.into(),
+        Err(refusal) => http.refused(refusal).await.into(),
+    }
+}
+
+async fn show(caller: Caller, Named(run): Named<RunId>) -> Answer {
+    caller.service.run_told(run).await.into()
+}
+
+async fn turns(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    Wanted(paging): Wanted<Paging>,
+) -> Answer {
+    match paging.page() {
+        Ok(page) => caller.service.turns_of_run(run, page).await.into(),
+        Err(refusal) => http.refused(refusal).await.into(),
+    }
+}
+
+async fn cancel(State(http): State<Http>, caller: Caller, Named(run): Named<RunId>) -> Answer {
+    let guarded = caller.service.cancel(run, &caller.owner).await;
+    if guarded.reply.reply_type().is_success() {
+        http.house().cancelled(&caller.owner, run);
+    }
+    guarded.into()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Approve,
+    Refuse,
+}
+
+/// What a person says about calls that wait for it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Decision {
+    decision: Verdict,
+    /// The one call it is about; all that wait unless it is given.
+    approval: Option<String>,
+    /// Why not: the entity reads it.
+    reason: Option<String>,
+}
+
+async fn approve(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    Told(decision): Told<Decision>,
+) -> Answer {
+    let chosen = match chosen(&caller, run, decision.approval.as_deref()).await {
+        Ok(chosen) => chosen,
+        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+    };
+    let mut last: Option<Guarded> = None;
+    for approval in chosen {
+        let deciding = match decision.decision {
+            Verdict::Approve => Deciding::approve(caller.owner.clone()),
+            Verdict::Refuse => {
+                Deciding::refuse(caller.owner.clone(), decision.reason.as_deref().unwrap_or("no reason was given"))
+            }
+        };
+        let guarded = caller.service.decide(run, approval, deciding).await;
+        if !guarded.reply.reply_type().is_success() {
+            return guarded.into();
+        }
+        last = Some(guarded);
+    }
+    http.house().decided(&caller.owner, run);
+    match last {
+        Some(guarded) => guarded.into(),
+        None => http.refused_of(run, nothing(run)).await.into(),
+    }
+}
+
+async fn chosen(caller: &Caller, run: RunId, only: Option<&str>) -> Result<Vec<ApprovalId>, Refusal> {
+    let pending = caller.service.pending(run).await?;
+    let all: Vec<ApprovalId> = pending.iter().map(|pending| pending.approval_id).collect();
+    match only {
+        None if all.is_empty() => Err(nothing(run)),
+        None => Ok(all),
+        // Whether it waits still is for whoever decides to say.
+        Some(only) => match only.parse() {
+            Ok(only) => Ok(vec![only]),
+            Err(_) => Err(codes::not_found("approval", only).into()),
+        },
+    }
+}
+
+fn nothing(run: RunId) -> Refusal {
+    let wanted = "one with a call that waits for a person";
+    codes::wrong_state("run", run.to_string(), "not waiting for anybody", "deciding", wanted).into()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Surroundings {
+    /// What earlier programs made is there again.
+    #[default]
+    Restored,
+    Fresh,
+}
+
+/// Where and how to branch off.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Fork {
+    /// The turn behind which it branches off; the run's last one unless it is given.
+    turn: Option<String>,
+    /// Another intent; the cast goes on under its own unless it is given.
+    intent: Option<String>,
+    #[serde(default)]
+    environment: Surroundings,
+    /// Answer when it has come to rest, and not when it has begun.
+    #[serde(default)]
+    wait: bool,
+}
+
+async fn fork(State(http): State<Http>, caller: Caller, Named(run): Named<RunId>, Told(fork): Told<Fork>) -> Answer {
+    let at = match turn_of(&caller, run, fork.turn.as_deref()).await {
+        Ok(at) => at,
+        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+    };
+    let fresh = match fork.environment {
+        Surroundings::Restored => false,
+        Surroundings::Fresh => true,
+    };
+    let branch = Branch { intent: fork.intent.map(Into::into), fresh, ..Branch::default() };
+    let begun = http.house().fork(&caller.owner, at, branch).await;
+    begun_or_rested(&http, &caller, begun, fork.wait).await
+}
+
+/// The turn that was named, which is one of this run, or the last one of its root.
+async fn turn_of(caller: &Caller, run: RunId, named: Option<&str>) -> Result<TurnId, Refusal> {
+    let view = caller.service.own_run(run).await?;
+    let Some(named) = named else {
+        let leaf = caller.service.leaf_of_run(run).await?;
+        let state = json!(view.state);
+        let state = format!("{} without a turn", state.as_str().unwrap_or_default());
+        return leaf.ok_or_else(|| codes::wrong_state("run", run.to_string(), state, "forking", "a turn").into());
+    };
+    let missing = || Refusal::from(codes::not_found("turn", named));
+    let turn: TurnId = named.parse().map_err(|_| missing())?;
+    if caller.service.run_of_turn(turn).await? == run { Ok(turn) } else { Err(missing()) }
+}
+
+/// How to go on with a run that waits.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Resumption {
+    /// Answer when it has come to rest, and not when it has begun.
+    #[serde(default)]
+    wait: bool,
+}
+
+async fn resume(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    Told(Resumption { wait }): Told<Resumption>,
+) -> Answer {
+    let begun = http.house().resume(&caller.owner, run, Cancel::new()).await;
+    begun_or_rested(&http, &caller, begun, wait).await
+}
+
+/// How to go on with a run that was cut off.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Continuation {
+    /// At most so many turns more.
+    max_turns: Option<u64>,
+    /// At most so much money more, as in `0.50 USD`.
+    budget: Option<String>,
+    /// Answer when it has come to rest, and not when it has begun.
+    #[serde(default)]
+    wait: bool,
+}
+
+async fn continue_run(
+    State(http): State<Http>,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    Told(told): Told<Continuation>,
+) -> Answer {
+    let budget: Option<Money> = match money(told.budget.as_deref()) {
+        Ok(budget) => budget,
+        Err(refusal) => return http.refused_of(run, refusal).await.into(),
+    };
+    let mut continuing = Continuing::new();
+    if let Some(turns) = told.max_turns {
+        continuing = continuing.max_turns(turns);
+    }
+    if let Some(budget) = budget {
+        continuing = continuing.budget(budget);
+    }
+    let begun = http.house().continue_run(&caller.owner, run, continuing, Cancel::new()).await;
+    begun_or_rested(&http, &caller, begun, told.wait).await
+}

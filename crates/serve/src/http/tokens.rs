@@ -1,0 +1,141 @@
+//! Whose token is it?
+//!
+//! Tokens are kept as hashes, and a token that comes in is hashed before it is compared with each of them, in constant
+//! time and to the last one: neither how much of a token was right nor whose it is can be told from how long it takes.
+
+use std::fmt;
+
+use cantrip_service::cantrip::canon::bytes_hash;
+use cantrip_service::cantrip::loom::Actor;
+use cantrip_service::cantrip::spend::{Owner, TermsFault};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use crate::house::local;
+
+/// The tokens of the owners who may ask.
+#[derive(Clone)]
+pub struct Tokens(Vec<(Vec<u8>, Actor)>);
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(_, owner)| owner.as_str())).finish()
+    }
+}
+
+/// Why there are no tokens in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokensFault {
+    pub line: usize,
+    pub rule: String,
+}
+
+impl fmt::Display for TokensFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.rule)
+    }
+}
+
+impl std::error::Error for TokensFault {}
+
+/// A token that is shorter than this can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+
+impl Tokens {
+    /// One token, of whoever runs the server: the local owner, who sees everything.
+    pub fn of_local(token: &str) -> Result<Self, TokensFault> {
+        let mut tokens = Self(Vec::new());
+        tokens.add(1, local(), token)?;
+        Ok(tokens)
+    }
+
+    /// A file of them: one a line, `owner = token`; an empty line and one that begins with `#` say nothing. An owner may
+    /// have several, so that one can be changed while the other still counts.
+    pub fn read(text: &str) -> Result<Self, TokensFault> {
+        let mut tokens = Self(Vec::new());
+        for (line, written) in (1..).zip(text.lines()) {
+            let written = written.trim();
+            if written.is_empty() || written.starts_with('#') {
+                continue;
+            }
+            let fault = |rule: &str| TokensFault { line, rule: rule.to_owned() };
+            let (owner, token) = written.split_once('=').ok_or_else(|| fault("it is owner = token"))?;
+            let owner = named(owner.trim()).map_err(|rule| TokensFault { line, rule })?;
+            tokens.add(line, owner, token.trim().trim_matches('"'))?;
+        }
+        if tokens.0.is_empty() {
+            return Err(TokensFault { line: 1, rule: "there is no token in it".to_owned() });
+        }
+        Ok(tokens)
+    }
+
+    fn add(&mut self, line: usize, owner: Actor, token: &str) -> Result<(), TokensFault> {
+        if token.len() < TOKEN_BYTES_MIN || token.contains(char::is_whitespace) {
+            let rule = format!("a token has at least {TOKEN_BYTES_MIN} characters and no blanks");
+            return Err(TokensFault { line, rule });
+        }
+        let hash = hashed(token);
+        if self.0.iter().any(|(known, other)| *known == hash && *other != owner) {
+            return Err(TokensFault { line, rule: "the token of another owner is the same".to_owned() });
+        }
+        self.0.push((hash, owner));
+        Ok(())
+    }
+
+    /// The owner of a token, if it is anybody's.
+    pub(crate) fn owner(&self, token: &str) -> Option<&Actor> {
+        let given = hashed(token);
+        let mut found = u32::MAX;
+        for (place, (known, _)) in (0_u32..).zip(&self.0) {
+            let same: Choice = known.as_slice().ct_eq(&given);
+            found = u32::conditional_select(&found, &place, same);
+        }
+        self.0.get(usize::try_from(found).ok()?).map(|(_, owner)| owner)
+    }
+}
+
+/// An owner as the ledger knows owners: a bare name is a user's.
+fn named(owner: &str) -> Result<Actor, String> {
+    let whole = match owner {
+        "local" | "system" => owner.to_owned(),
+        _ if owner.contains(':') => owner.to_owned(),
+        _ => format!("user:{owner}"),
+    };
+    let known: Owner = whole.parse().map_err(|fault: TermsFault| fault.to_string())?;
+    Actor::new(known.to_string()).map_err(|fault| fault.to_string())
+}
+
+fn hashed(token: &str) -> Vec<u8> {
+    bytes_hash(token.as_bytes()).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_its_owners_and_nobody_elses() {
+        let tokens =
+            Tokens::read("# ours\nann = 0123456789abcdef\n\nbob = \"fedcba9876543210\"\nann = aaaaaaaaaaaaaaaa\n");
+        let tokens = tokens.expect("three tokens");
+        let owner = |token: &str| tokens.owner(token).map(|owner| owner.as_str().to_owned());
+        assert_eq!(owner("0123456789abcdef").as_deref(), Some("user:ann"));
+        assert_eq!(owner("aaaaaaaaaaaaaaaa").as_deref(), Some("user:ann"));
+        assert_eq!(owner("fedcba9876543210").as_deref(), Some("user:bob"));
+        for none in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF"] {
+            assert_eq!(owner(none), None, "{none:?}");
+        }
+        assert!(!format!("{tokens:?}").contains("0123"), "{tokens:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_none_says_where() {
+        for (text, line) in [
+            ("", 1),
+            ("ann 0123456789abcdef", 1),
+            ("\nann = short", 2),
+            ("a = 0123456789abcdef\nb = 0123456789abcdef", 2),
+        ] {
+            assert_eq!(Tokens::read(text).expect_err("no tokens").line, line, "{text:?}");
+        }
+    }
+}

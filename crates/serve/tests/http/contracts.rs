@@ -1,0 +1,99 @@
+//! Signatures, artifacts, pointers, money and what is counted.
+
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
+use serde_json::json;
+
+use super::support::{refused, server};
+
+const SIGNATURE: &str = r#"
+namespace = "@acme/text"
+name = "Classify"
+version = 1
+description = "Says what a text is."
+program_template = "direct.v1"
+instructions = "Classify."
+prompt_template = { system = "{{ instructions }}", user = "{{ inputs.text }}" }
+input_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
+output_schema = { type = "object", required = ["label"], properties = { label = { type = "string" } } }
+"#;
+
+#[tokio::test]
+async fn a_signature_is_published_served_and_pointed_at() {
+    let server = server().await;
+    let (status, envelope) = server.post("/v1/signatures", json!({"definition": SIGNATURE})).await;
+    assert_eq!(status, 201, "{envelope}");
+    let base = envelope["data"]["compiled_id"].as_str().unwrap().to_owned();
+    let id = "%40acme%2Ftext%2FClassify.v1";
+    assert_eq!(server.value(&format!("/v1/signatures/{id}")).await["base"], base);
+    assert_eq!(server.value("/v1/signatures").await["items"].as_array().unwrap().len(), 1);
+    assert_eq!(server.value("/v1/artifacts").await["items"][0]["compiled_id"], base);
+    assert_eq!(server.value(&format!("/v1/artifacts/{base}")).await["compiled_id"], base);
+    refused(server.get("/v1/signatures/%40acme%2Ftext%2FNone.v1").await, 404, codes::CONTRACT_UNKNOWN.any());
+    refused(server.post("/v1/signatures", json!({"definition": "id = 1"})).await, 400, codes::CONFIG_INVALID.any());
+
+    let set = json!({"change": "set", "artifact": base, "reason": "the first"});
+    let (status, envelope) = server.post(&format!("/v1/pointers/{id}"), set).await;
+    assert_eq!(status, 200, "{envelope}");
+    assert_envelope(&envelope, codes::CHANGED.any());
+    assert_eq!(server.value(&format!("/v1/pointers/{id}")).await["version"], 1);
+    assert_eq!(server.value("/v1/pointers").await.as_array().unwrap().len(), 1);
+    assert_eq!(server.value(&format!("/v1/pointers/{id}/audits")).await["items"].as_array().unwrap().len(), 1);
+    let stale = json!({"change": "clear", "expected_version": 7});
+    refused(server.post(&format!("/v1/pointers/{id}"), stale).await, 409, codes::VERSION_CONFLICT.any());
+    refused(server.post(&format!("/v1/pointers/{id}"), json!({"change": "set"})).await, 422, codes::SCHEMA.any());
+    let asked = json!({"signature": "@acme/text/Classify.v1", "input": {"text": "x"}});
+    refused(server.post("/v1/predict", asked).await, 400, codes::CONFIG_INVALID.any());
+}
+
+#[tokio::test]
+async fn money_is_given_listed_and_taken_back_and_receipts_are_shown() {
+    let server = server().await;
+    let given = json!({"owner": "user:ann", "total": "5.00 USD", "reason": "for the week"});
+    let (status, envelope) = server.post("/v1/spend/authorizations", given).await;
+    assert_eq!(status, 201, "{envelope}");
+    let id = envelope["data"]["authorization_id"].as_str().unwrap().to_owned();
+    let shown = server.value(&format!("/v1/spend/authorizations/{id}")).await;
+    assert_eq!(shown["agreements"][0]["terms"]["owner"], "user:ann", "{shown}");
+    let listed = server.value("/v1/spend/authorizations").await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2, "that of the house and this one");
+    let (status, envelope) =
+        server.post(&format!("/v1/spend/authorizations/{id}/revoke"), json!({"reason": "over"})).await;
+    assert_eq!(status, 200, "{envelope}");
+    let bad = json!({"owner": "ann", "reason": "x"});
+    refused(server.post("/v1/spend/authorizations", bad).await, 422, codes::SCHEMA.any());
+    let (status, envelope) = server.get("/v1/spend/verify").await;
+    assert_eq!(status, 200, "{envelope}");
+    assert_envelope(&envelope, codes::VERIFIED.any());
+
+    let run = server.cast("three").await;
+    server.until(&run, "terminated").await;
+    let receipts = server.value(&format!("/v1/receipts?run={run}")).await;
+    let receipt = receipts["items"][0]["receipt_id"].as_str().unwrap().to_owned();
+    assert_eq!(server.value(&format!("/v1/receipts/{receipt}")).await["run_id"], run);
+    server.value(&format!("/v1/spend/reservations?run={run}")).await;
+    refused(server.get("/v1/receipts?run=x").await, 404, codes::NOT_FOUND.any());
+}
+
+#[tokio::test]
+async fn what_happens_is_counted() {
+    let server = server().await;
+    let run = server.cast("slow").await;
+    server.until(&run, "terminated").await;
+    server.get("/nowhere").await;
+    let page = server.client.get(server.url("/metrics")).send().await.unwrap();
+    assert!(page.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
+    let page = page.text().await.unwrap();
+    let lines: Vec<&str> = page.lines().collect();
+    for line in [
+        "cantrip_turns_total 3",
+        "cantrip_runs_begun_total 1",
+        "cantrip_runs_under_way 0",
+        "cantrip_http_requests_total{method=\"POST\",route=\"/v1/casts\",status=\"202\"} 1",
+        "cantrip_http_requests_total{method=\"GET\",route=\"none\",status=\"404\"} 1",
+        "cantrip_replies_total{layer=\"WA\",area=\"EXEC\",type=\"S\",code=\"WA-EXEC-S-001\"} 3",
+        "cantrip_http_request_duration_seconds_count{route=\"/v1/casts\"} 1",
+    ] {
+        assert!(lines.contains(&line), "{line} is not in {page}");
+    }
+}

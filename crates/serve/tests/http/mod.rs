@@ -1,0 +1,11 @@
+//! The HTTP surface, over real connections to a real server.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
+
+mod chat;
+mod contracts;
+mod feeds;
+mod owners;
+mod refusals;
+mod routes;
+mod support;

@@ -1,0 +1,198 @@
+//! A server with a few spells, and a client.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cantrip_reply::AnyCode;
+use cantrip_reply::testing::assert_envelope;
+use cantrip_serve::http::{Http, Options};
+use cantrip_serve::{Card, Grimoire, House};
+use cantrip_service::Service;
+use cantrip_service::cantrip::canon::EntityId;
+use cantrip_service::cantrip::circle::gate::builtin;
+use cantrip_service::cantrip::crystal::{Script, Scripted};
+use cantrip_service::cantrip::loom::{AnyLoom, Loom, Memory};
+use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::cantrip::{Cantrip, Runtime};
+use cantrip_service::contracts::Predictor;
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Spells by name, each with the script that its entities follow.
+#[derive(Clone)]
+pub(super) struct Book {
+    loom: AnyLoom,
+    spells: Vec<(String, String)>,
+}
+
+pub(super) const SPELLS: &[(&str, &str)] = &[
+    ("three", "responses:\n  - tool_calls: [{id: c1, gate: done, args: {answer: 3}}]\n"),
+    (
+        "slow",
+        "responses:\n  - {content: 'One moment please, this takes a while.', pace_ms: 60, tool_calls: [{id: c1, gate: echo, args: {text: a}}]}\n  \
+         - {thinking: 'What next?', tool_calls: [{id: c2, gate: echo, args: {text: b}}], delay_ms: 50}\n  \
+         - {tool_calls: [{id: c3, gate: done, args: {answer: slow}}], delay_ms: 50}\n",
+    ),
+    ("stuck", "responses:\n  - {content: never, delay_ms: 600000}\n"),
+    (
+        "asks",
+        "responses:\n  - tool_calls: [{id: c1, gate: echo, args: {text: may I}}]\n  \
+         - tool_calls: [{id: c2, gate: done, args: {answer: over}}]\n",
+    ),
+    (
+        "talks",
+        "responses:\n  - tool_calls: [{id: c1, gate: done, args: {answer: first}}]\n  \
+         - tool_calls: [{id: c2, gate: done, args: {answer: second}}]\n",
+    ),
+];
+
+impl Book {
+    pub(super) fn made(&self, name: &str) -> Option<Cantrip> {
+        let (_, script) = self.spells.iter().find(|(known, _)| known == name)?;
+        let script = Script::read("script.yaml", script).unwrap().pop().unwrap();
+        let mut builder = Cantrip::builder()
+            .name(name)
+            .crystal(Scripted::new(format!("scripted/{name}"), script))
+            .gate(builtin::done())
+            .gate(builtin::echo())
+            .ward("max_turns", 300);
+        if name == "asks" {
+            builder = builder.ward("require_approval", json!(["echo"]));
+        }
+        Some(builder.build().unwrap())
+    }
+}
+
+impl Grimoire for Book {
+    fn spells(&self) -> Vec<Card> {
+        let card = |(name, _): &(String, String)| Card {
+            name: name.clone(),
+            crystal: format!("scripted/{name}"),
+            medium: "conversation".to_owned(),
+            about: String::new(),
+        };
+        self.spells.iter().map(card).collect()
+    }
+
+    fn cantrip<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        ready(self.made(spell).ok_or_else(|| codes::not_found("spell", spell).into())).boxed()
+    }
+
+    fn predictor<'a>(&'a self, _: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        ready(Err(codes::config_invalid("predict", "crystal", "there is none here").into())).boxed()
+    }
+
+    fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
+        async move {
+            let view = self.loom.entity(entity).await.unwrap();
+            let found = self.spells.iter().filter_map(|(name, _)| self.made(name));
+            Ok(found.into_iter().find(|cantrip| cantrip.id() == view.entity.cantrip_id).unwrap())
+        }
+        .boxed()
+    }
+}
+
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) house: House,
+    pub(super) client: reqwest::Client,
+    token: Option<String>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+pub(super) async fn server() -> Server {
+    Server::over(AnyLoom::new(Memory::new()), Options::default(), &[]).await
+}
+
+impl Server {
+    pub(super) async fn over(loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
+        let runtime = Runtime::new(loom.clone()).askable(true);
+        let known = SPELLS.iter().map(|(name, script)| ((*name).to_owned(), (*script).to_owned()));
+        let spells = known.chain(more.iter().cloned()).collect();
+        let house = House::open(runtime, Book { loom, spells });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let http = Http::new(house.clone(), options);
+        let task = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
+        // The client wants one even where nothing is encrypted; a second install changes nothing.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { address, house, client, token: None, stop: Some(stop), task }
+    }
+
+    pub(super) fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(super) fn asks(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> (u16, Value) {
+        answered(self.asks(self.client.get(self.url(path)))).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        answered(self.asks(self.client.post(self.url(path)).json(&body))).await
+    }
+
+    /// What is read there.
+    pub(super) async fn value(&self, path: &str) -> Value {
+        let (status, envelope) = self.get(path).await;
+        assert_eq!(status, 200, "{envelope}");
+        assert_envelope(&envelope, codes::READ.any());
+        envelope["data"]["value"].clone()
+    }
+
+    /// Casts a spell, and gives its run.
+    pub(super) async fn cast(&self, spell: &str) -> String {
+        let (status, envelope) = self.post("/v1/casts", json!({"spell": spell, "intent": "go"})).await;
+        assert!(matches!(status, 201 | 202), "{envelope}");
+        assert_envelope(&envelope, codes::CREATED.any());
+        envelope["data"]["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a run stands so.
+    pub(super) async fn until(&self, run: &str, state: &str) -> Value {
+        for _ in 0..3_000 {
+            let value = self.value(&format!("/v1/runs/{run}")).await;
+            if value["state"] == state {
+                return value;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{run} is never {state}: {}", self.value(&format!("/v1/runs/{run}")).await);
+    }
+
+    pub(super) async fn stop(mut self) {
+        drop(self.stop.take());
+        (&mut self.task).await.unwrap().unwrap();
+    }
+}
+
+pub(super) async fn answered(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {status} {text:?}")))
+}
+
+#[track_caller]
+pub(super) fn refused((status, envelope): (u16, Value), expected: u16, code: AnyCode) -> Value {
+    assert_eq!(status, expected, "{envelope}");
+    assert_envelope(&envelope, code);
+    envelope
+}
