@@ -51,6 +51,12 @@ impl Compatible {
     pub fn whole(self) -> Self {
         Self(self.0.whole())
     }
+
+    /// What is sent for a request, but for headers; or why its list cannot be sent.
+    pub fn body(&self, request: &Request) -> Result<String, String> {
+        let Endpoint { name, model, profile, .. } = &self.0;
+        body::of(request, name, model, profile).map(|body| body.text())
+    }
 }
 
 impl Crystal for Compatible {

@@ -38,7 +38,7 @@ pub enum EndpointFault {
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     /// The crystal's name.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// What its provider calls it.
     pub(crate) model: String,
     /// What is known of it.
@@ -66,7 +66,7 @@ impl Endpoint {
         let known = Profiles::builtin();
         let (profile, price) = (known.profile(&name), known.price(&name));
         Ok(Self {
-            name,
+            name: name.into(),
             model: model.to_owned(),
             profile,
             price,
@@ -119,8 +119,9 @@ impl Endpoint {
     }
 
     /// Sends a body and reads what comes.
-    pub(crate) async fn ask<R: Reads>(&self, mut body: Value, mut reading: R) -> Result<Answer, Failure> {
-        if let (false, Some(fields)) = (self.streams, body.as_object_mut())
+    pub(crate) async fn ask<R: Reads>(&self, body: impl Into<Body>, mut reading: R) -> Result<Answer, Failure> {
+        let mut body = body.into();
+        if let (false, Some(fields)) = (self.streams, body.fields.as_object_mut())
             && let Some(streams) = fields.get_mut("stream")
         {
             *streams = false.into();
@@ -163,13 +164,13 @@ impl Endpoint {
         }
     }
 
-    async fn send<R: Reads>(&self, body: &Value) -> Result<reqwest::Response, Failure> {
+    async fn send<R: Reads>(&self, body: &Body) -> Result<reqwest::Response, Failure> {
         let failure = |cause, charge| Failure::new(&self.name, cause, charge);
         let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
         for (name, value) in &self.headers {
             sent = sent.header(name.clone(), value.clone());
         }
-        let response = sent.body(body.to_string()).send().await.map_err(|error| {
+        let response = sent.body(body.text()).send().await.map_err(|error| {
             // What never got through was not charged; what got no answer may have been.
             if error.is_connect() {
                 failure(Cause::Unreachable { detail: told(&error).into() }, Charge::Nothing)
@@ -189,6 +190,46 @@ impl Endpoint {
             self.limiter.hold_back(wait);
         }
         Err(failed)
+    }
+}
+
+/// What is sent: an object, and a list in it that is text already.
+pub(crate) struct Body {
+    pub fields: Value,
+    pub listed: Option<(&'static str, Listed)>,
+}
+
+impl From<Value> for Body {
+    fn from(fields: Value) -> Self {
+        Self { fields, listed: None }
+    }
+}
+
+impl Body {
+    /// As it goes onto the wire.
+    pub(crate) fn text(&self) -> String {
+        let fields = self.fields.to_string();
+        let Some((name, Listed(listed))) = &self.listed else { return fields };
+        // The fields behind the brace that opens the object.
+        let rest = fields.strip_prefix('{').unwrap_or("}");
+        let mut text = String::with_capacity(listed.len() + fields.len() + name.len() + 8);
+        for part in ["{\"", name, "\":[", listed, if rest == "}" { "]" } else { "]," }, rest] {
+            text.push_str(part);
+        }
+        text
+    }
+}
+
+/// The elements of a JSON list, as text.
+#[derive(Default)]
+pub(crate) struct Listed(String);
+
+impl Listed {
+    pub(crate) fn push(&mut self, text: &str) {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        self.0.push_str(text);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The bounds of this room: what one request may be made to wait for, and what one answer may make a process hold.
 
 cantrip_canon::limits! {
+    /// A message as a wire wrote it, which is kept for the next request; a longer one is written anew each time.
+    WRITTEN_BYTES_KEPT_MAX: usize = 256 << 10, "bytes";
     /// Attempts after the first one, unless the policy says otherwise.
     RETRIES_MAX: u32 = 5, "attempts";
     /// What the first wait is drawn from; each later one from twice as much.

@@ -3,18 +3,35 @@
 //! An entity's list only grows at its end (between two folds), so it is kept once: whoever sends or records a request
 //! holds the list and the length it had. A vector behind a lock was turned down: a reader would hold up the writer for
 //! as long as it takes to write a request to the wire, or copy every pointer to avoid that.
+//!
+//! What a wire made of a message stays with it: a request of a thousand messages is written by writing the two new ones
+//! and copying the text of the others.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cantrip_loom::Message;
 
+use crate::limits::WRITTEN_BYTES_KEPT_MAX;
+
 /// Places of the first stretch; each later one is twice as long as the one before.
 const FIRST: usize = 16;
 const STRETCHES: usize = 40;
 
-type Stretch = Box<[OnceLock<Arc<Message>>]>;
+type Stretch = Box<[OnceLock<Said>]>;
+
+/// A message, and how the first wire that was asked wrote it.
+struct Said {
+    message: Arc<Message>,
+    written: OnceLock<Written>,
+}
+
+struct Written {
+    by: Arc<str>,
+    text: Box<str>,
+}
 
 /// A list of messages that is shared and only ever appended to. All clones are the same list.
 ///
@@ -62,7 +79,7 @@ impl List {
         let (stretch, within) = place(at);
         let places = self.0.stretches[stretch].get_or_init(|| (0..FIRST << stretch).map(|_| OnceLock::new()).collect());
         // Places are filled in order under the lock, so this one is free.
-        let _ = places[within].set(message.into());
+        let _ = places[within].set(Said { message: message.into(), written: OnceLock::new() });
         self.0.length.store(at + 1, Ordering::Release);
         at + 1
     }
@@ -77,6 +94,10 @@ impl List {
 
     /// The message at `at`, counted from 0.
     pub fn get(&self, at: usize) -> Option<&Arc<Message>> {
+        self.said(at).map(|said| &said.message)
+    }
+
+    fn said(&self, at: usize) -> Option<&Said> {
         let (stretch, within) = place(at);
         self.0.stretches.get(stretch)?.get()?.get(within)?.get()
     }
@@ -135,6 +156,35 @@ impl Messages {
     /// The message at `at`, counted from 0.
     pub fn get(&self, at: usize) -> Option<&Message> {
         if at < self.length { self.list.get(at).map(|message| &**message) } else { self.aside.get(at - self.length) }
+    }
+
+    /// The messages as a wire writes them, first to last. What was written for an earlier request of the same list is not
+    /// written again; that holds for the wire that asks first (`by`, which says all that its writing depends on beside the
+    /// message), any other writes anew. A text that is too long to be kept twice is written anew as well.
+    pub fn written<E>(
+        &self,
+        by: &Arc<str>,
+        mut write: impl FnMut(&Message) -> Result<String, E>,
+        mut take: impl FnMut(&str),
+    ) -> Result<(), E> {
+        for said in (0..self.length).filter_map(|at| self.list.said(at)) {
+            let text = match said.written.get() {
+                Some(written) if written.by == *by => Cow::Borrowed(&*written.text),
+                Some(_) => Cow::Owned(write(&said.message)?),
+                None => {
+                    let text = write(&said.message)?;
+                    if text.len() <= WRITTEN_BYTES_KEPT_MAX {
+                        let _ = said.written.set(Written { by: Arc::clone(by), text: text.as_str().into() });
+                    }
+                    Cow::Owned(text)
+                }
+            };
+            take(&text);
+        }
+        for message in &*self.aside {
+            take(&write(message)?);
+        }
+        Ok(())
     }
 
     /// First to last.

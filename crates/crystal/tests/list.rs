@@ -81,3 +81,44 @@ fn a_reader_sees_a_whole_prefix_while_others_write() {
         }
     });
 }
+
+#[test]
+fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
+    let list = List::new();
+    let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+    let mut count = 0;
+    let mut asked = |list: &List, by: &Arc<str>| {
+        let mut texts = Vec::new();
+        let write = |message: &Message| {
+            count += 1;
+            serde_json::to_string(message)
+        };
+        let aside = [Message::User { content: "now".into() }];
+        list.all().with_aside(aside).written(by, write, |text| texts.push(text.to_owned())).expect("it can be written");
+        (texts, std::mem::take(&mut count))
+    };
+    let text = |at: usize, list: &List| serde_json::to_string(&**list.get(at).expect("there")).expect("written");
+    let now = r#"{"role":"user","content":"now"}"#.to_owned();
+    list.push(Message::User { content: "first".into() });
+    assert_eq!(asked(&list, &one), (vec![text(0, &list), now.clone()], 2));
+    list.push(Message::User { content: "second".into() });
+    // The new one and what is said aside.
+    assert_eq!(asked(&list, &one), (vec![text(0, &list), text(1, &list), now.clone()], 2));
+    assert_eq!(asked(&list, &other), (vec![text(0, &list), text(1, &list), now], 3));
+}
+
+#[test]
+fn a_text_too_long_to_be_kept_twice_is_written_each_time() {
+    let list = List::new();
+    let by: Arc<str> = "one".into();
+    list.push(Message::User { content: "x".repeat(cantrip_crystal::limits::WRITTEN_BYTES_KEPT_MAX).into() });
+    let mut count = 0;
+    for _ in 0..2 {
+        let write = |message: &Message| {
+            count += 1;
+            serde_json::to_string(message)
+        };
+        list.all().written(&by, write, |_| {}).expect("it can be written");
+    }
+    assert_eq!(count, 2);
+}

@@ -139,7 +139,8 @@ impl Link {
     }
 
     fn unstarted(&self, program: &Path, error: &io::Error) -> Refusal {
-        let hint = format!("install {0}, or say where it is: mcp = [\"/path/to/{0}\", ...]", program.display());
+        let name = program.file_name().map_or_else(|| program.display().to_string(), |name| name.display().to_string());
+        let hint = format!("install {name}, or say where it is: mcp = [\"/path/to/{name}\", ...]");
         let absent = error.kind() == io::ErrorKind::NotFound;
         let why = if absent { "there is no such program".to_owned() } else { error.kind().to_string() };
         self.server.unreachable_so(format!("it cannot be started: {why}"), hint)

@@ -1,22 +1,29 @@
 //! What is sent.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cantrip_loom::{Content, GateCall, Message, Part};
 use serde_json::{Map, Value, json};
 
 use crate::assembler::written;
+use crate::http::{Body, Listed};
 use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
+pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Profile) -> Result<Body, String> {
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let messages = request.messages.iter().map(|message| wire(message, request, name)).chain(told.map(Ok));
+    let mut messages = Listed::default();
+    let write = |message: &Message| wire(message, request, name).map(|value| value.to_string());
+    request.messages.written(name, write, |text| messages.push(text))?;
+    if let Some(told) = told {
+        messages.push(&told.to_string());
+    }
     let mut body = json!({
         "model": model,
-        "messages": messages.collect::<Result<Vec<_>, _>>()?,
         "stream": true,
         "stream_options": {"include_usage": true},
         "max_tokens": request.output_tokens_max,
@@ -55,7 +62,7 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
         };
         set(&mut body, "tool_choice", Some(choice.into()));
     }
-    Ok(body)
+    Ok(Body { fields: body, listed: Some(("messages", messages)) })
 }
 
 fn set(body: &mut Value, key: &str, value: Option<Value>) {

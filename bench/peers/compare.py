@@ -1,0 +1,214 @@
+"""Runs the same workloads on every runtime, in turns, and writes one table of ratios.
+
+The contenders take turns, round by round, so that a busy moment of the machine hits all of them; of each the best round
+counts. What a peer cannot do is said in its cell, never left out. `bench/run` prepares what this needs.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PYTHON_PEERS = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "dspy"]
+OURS = "cantrip"
+
+
+class Contender:
+    def __init__(self, name: str, command: list, environment: dict) -> None:
+        self.name, self.command, self.environment = name, command, environment
+
+    def run(self, workload: str, arguments: dict) -> dict:
+        words = [*self.command, workload, *(f"{key}={value}" for key, value in arguments.items())]
+        began = time.perf_counter()
+        ran = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=900)
+        wall = time.perf_counter() - began
+        if ran.returncode != 0:
+            return {"failed": (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+        took = json.loads(ran.stdout.strip().splitlines()[-1])
+        calls, turns = took.get("calls"), took.get("turns")
+        if calls is not None and calls != turns:
+            return {"failed": f"{calls} calls in {turns} turns"}
+        return {**took, "process": wall}
+
+
+def best(rounds: list, key: str) -> dict:
+    sound = [took for took in rounds if key in took]
+    return min(sound, key=lambda took: took[key]) if sound else rounds[0]
+
+
+def race(contenders: list, workload: str, arguments: dict, rounds: int, key: str) -> dict:
+    """Each contender's best round, by `key`."""
+    taken = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        for contender in contenders:
+            print(f"  {workload} {arguments} {contender.name}", file=sys.stderr, flush=True)
+            taken[contender.name].append(contender.run(workload, arguments))
+    return {name: best(rounds, key) for name, rounds in taken.items()}
+
+
+def cell(took: dict, shown, ours: dict, ratio) -> str:
+    """What one contender took, and how many times ours that is."""
+    for why in ("failed", "absent"):
+        if why in took:
+            return took[why]
+    told = shown(took) + (f", {took['note']}" if took.get("note") else "")
+    return told if took is ours else f"{told} ({ratio(took) / ratio(ours):.1f} x)"
+
+
+class Table:
+    def __init__(self, contenders: list) -> None:
+        self.names = [contender.name for contender in contenders]
+        self.lines = ["| workload | " + " | ".join(self.names) + " |", "| --- |" + " --- |" * len(self.names)]
+
+    def row(self, what: str, taken: dict, shown, ratio) -> None:
+        ours = taken[OURS]
+        cells = [cell(taken[name], shown, ours, ratio) if name in taken else "-" for name in self.names]
+        self.lines.append(f"| {what} | " + " | ".join(cells) + " |")
+
+
+def each(key: str):
+    return lambda took: took[key] / took["turns"]
+
+
+def micros(key: str):
+    return lambda took: f"{took[key] / took['turns'] * 1e6:.0f} us"
+
+
+def beside_ideal(took: dict) -> str:
+    return f"{took['wall'] / took['ideal']:.2f} x ideal, {took['cpu']:.2f} s CPU, {took['peak_kib'] >> 10} MiB"
+
+
+def started(words: list, environment: dict) -> dict:
+    """A process from its start to its end, as the system accounts for it."""
+    began = time.perf_counter()
+    process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        return {"failed": f"it ended with {process.returncode}"}
+    return {"process": time.perf_counter() - began, "peak_kib": used.ru_maxrss}
+
+
+def cold(contenders: list, rounds: int, spell: Path) -> dict:
+    """One cast, from the start of its process. Ours is the binary that people use, with a spell that it reads."""
+    taken = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        for contender in contenders:
+            words = [*contender.command, "cold"]
+            if contender.name == OURS:
+                binary = contender.environment["BENCH_CANTRIP"]
+                words = [binary, "cast", str(spell), "go", "--store", "memory:", "--quiet"]
+            taken[contender.name].append(started(words, contender.environment))
+    return {name: best(rounds, "process") for name, rounds in taken.items()}
+
+
+def measured(contenders: list, quick: bool) -> str:
+    ours, peers = contenders[0], {contender.name: contender for contender in contenders[1:]}
+
+    def of(*names: str) -> list:
+        return [ours, *(peers[name] for name in names)]
+
+    rounds = 2 if quick else 5
+    table = Table(contenders)
+    for turns in [50, 200] if quick else [50, 200, 1000]:
+        taken = race(contenders, "loop", {"turns": turns}, rounds, "cpu")
+        table.row(f"loop, {turns} turns: CPU a turn", taken, micros("cpu"), each("cpu"))
+    for turns in [200] if quick else [200, 500]:
+        taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, rounds, "wall")
+        table.row(f"durable, one agent, {turns} turns: wall a turn", taken, micros("wall"), each("wall"))
+        table.row(
+            f"durable, {turns} turns of 1 KB: bytes on disk a turn",
+            taken,
+            lambda took: f"{took['disk'] / took['turns']:.0f}",
+            each("disk"),
+        )
+    agents = 64 if quick else 256
+    taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, rounds, "wall")
+    table.row(f"durable, {agents} agents: wall a turn", taken, micros("wall"), each("wall"))
+    fleet = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "rig"]
+    for agents in [200] if quick else [200, 1000]:
+        given = {"turns": 20, "agents": agents, "latency_ms": 100}
+        taken = race(of(*fleet), "fleet", given, 1, "wall")
+        table.row(
+            f"fleet, {agents} agents x 20 turns at 100 ms: wall beside the ideal",
+            taken,
+            beside_ideal,
+            lambda took: took["wall"],
+        )
+    alone = [("fleet_durable", 200)] if quick else [("fleet_durable", 200), ("fleet", 10_000)]
+    for workload, agents in alone:
+        taken = race([ours], workload, {"turns": 20, "agents": agents, "latency_ms": 100}, 1, "wall")
+        kept = "durable " if workload == "fleet_durable" else ""
+        table.row(f"{kept}fleet, {agents} agents x 20 turns at 100 ms", taken, beside_ideal, lambda took: took["wall"])
+    turns = {"turns": 100}
+    for medium in ["javascript", "python"]:
+        taken = {OURS: best([ours.run(medium, turns) for _ in range(rounds)], "wall")}
+        taken |= {name: best([peers[name].run("code", turns) for _ in range(rounds)], "wall") for name in ["smolagents", "dspy"]}
+        table.row(f"code, {medium}, 100 turns: wall a turn", taken, micros("wall"), each("wall"))
+    taken = race(of("langgraph"), "fork", {"turns": 200}, rounds, "wall")
+    table.row(
+        "fork at turn 100 of 200, and one more turn",
+        taken,
+        lambda took: f"{took['wall'] * 1e3:.1f} ms, {took['calls_again']} tools again",
+        lambda took: took["wall"],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([ours.environment["BENCH_CANTRIP"], "new", "hello"], cwd=folder, check=True, capture_output=True)
+        taken = cold(contenders, rounds, Path(folder) / "hello.toml")
+    table.row(
+        "cold start of one cast",
+        taken,
+        lambda took: f"{took['process'] * 1e3:.0f} ms, {took['peak_kib'] / 1024:.0f} MiB",
+        lambda took: took["process"],
+    )
+    return "\n".join(table.lines) + "\n"
+
+
+def machine() -> str:
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    return f"{os.cpu_count()} cores {model}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def versions(python: str) -> str:
+    asked = "import importlib.metadata as m; print(', '.join(f'{p} {m.version(p)}' for p in "
+    asked += "['langgraph', 'langgraph-checkpoint-sqlite', 'pydantic-ai-slim', 'openai-agents', 'smolagents', 'dspy']))"
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def rig_version() -> str:
+    pinned = [line for line in (HERE / "rig/Cargo.toml").read_text().splitlines() if line.startswith("rig-agent")]
+    return "rig-agent " + pinned[0].split('"=')[1].split('"')[0]
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--python", required=True)
+    asked.add_argument("--binaries", required=True, type=Path)
+    asked.add_argument("--rig", required=True, type=Path)
+    asked.add_argument("--commit", default="unknown")
+    asked.add_argument("--quick", action="store_true")
+    asked.add_argument("--out", type=Path)
+    given = asked.parse_args()
+    environment = {**os.environ, "BENCH_CANTRIP": str(given.binaries / "cantrip"), "PYTHONDONTWRITEBYTECODE": ""}
+    ours = Contender(OURS, [str(given.binaries / "alongside")], environment)
+    others = [Contender(name, [given.python, str(HERE / f"{name}_peer.py")], environment) for name in PYTHON_PEERS]
+    others.append(Contender("rig", [str(given.rig)], environment))
+    table = measured([ours, *others], given.quick)
+    text = (
+        "# Beside the peers\n\n"
+        f"Written by `bench/run{' --quick' if given.quick else ''}` on {time.strftime('%Y-%m-%d', time.gmtime())}, "
+        f"commit {given.commit}.\nMachine: {machine()}.\nPeers: {versions(given.python)}, {rig_version()}.\n\n"
+        "The best of several rounds in turns; in brackets how many times ours that is.\n\n" + table
+    )
+    print(text)
+    if given.out:
+        given.out.write_text(text)
+
+
+main()
