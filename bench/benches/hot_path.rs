@@ -87,7 +87,7 @@ fn upserts_of_1000_deltas(bencher: Bencher<'_, '_>) {
             "eventId": format!("event-{n}"), "timestamp": "2026-01-01T00:00:00Z", "turnId": "turn", "sessionId": "run",
             "type": payload["type"], "payload": payload,
         });
-        serde_json::from_value(written).expect("a canonical event")
+        StreamEvent::read(&written).expect("a canonical event")
     };
     let mut events = vec![
         event(0, json!({"type": "response_start", "modelId": "m", "providerId": "p"})),
@@ -118,8 +118,8 @@ fn list(turns: usize) -> List {
 fn push(list: &List, n: usize) {
     let call = GateCall { tool_call_id: format!("call_{n}"), gate: "look".to_owned(), args: json!({"n": n}) };
     list.push(Message::Assistant { content: None, calls: vec![call], parts: None });
-    let (tool_call_id, name, content) = (format!("call_{n}"), "look".to_owned(), kilobyte(n).into());
-    list.push(Message::Tool { tool_call_id, name, content });
+    let (tool_call_id, gate, content) = (format!("call_{n}"), "look".to_owned(), kilobyte(n).into());
+    list.push(Message::Tool { tool_call_id, gate, content });
 }
 
 fn request(list: &List) -> Request {
