@@ -10,6 +10,8 @@ use cantrip::{Cancel, Runtime};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::House;
 use cantrip_serve::http::{Http, Options, Tokens};
+use cantrip_service::limits::PICKED_UP_TOGETHER_MAX;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -146,8 +148,12 @@ async fn picked_up(house: House, store: Arc<store::Store>) {
             return;
         }
     };
-    for orphan in orphans {
-        let reply = house.resume(&cantrip_serve::local(), orphan.run_id, Cancel::new()).await.reply().await;
-        tracing::info!(run = %orphan.run_id, code = %reply.reply().code(), "a run was taken up");
-    }
+    let going = stream::iter(orphans).for_each_concurrent(Some(PICKED_UP_TOGETHER_MAX), |orphan| {
+        let house = house.clone();
+        async move {
+            let reply = house.resume(&cantrip_serve::local(), orphan.run_id, Cancel::new()).await.reply().await;
+            tracing::info!(run = %orphan.run_id, code = %reply.reply().code(), "a run was taken up");
+        }
+    });
+    going.await;
 }

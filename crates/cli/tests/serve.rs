@@ -210,6 +210,6 @@ fn the_page_that_is_served_is_the_one_that_is_printed() {
     let folder = folder();
     let server = Server::start(&folder, &["--store", "memory:"]);
     let (status, served) = server.ask("GET", "/openapi.json", None);
-    let printed: Value = serde_json::from_str(&stdout(&folder.run(&["schema", "openapi"]))).unwrap();
+    let printed: Value = serde_json::from_str(stdout(&folder.run(&["schema", "openapi"]))).unwrap();
     assert_eq!((status, served), (200, printed));
 }

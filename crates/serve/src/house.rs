@@ -74,7 +74,7 @@ impl House {
     }
 
     /// What an owner can ask for. The same owner has the same service: entities that were summoned stay at hand. The
-    /// [local](local) one, who has the store in hand anyway, sees everything; every other only what is its own.
+    /// [`local`] one, who has the store in hand anyway, sees everything; every other only what is its own.
     pub fn service(&self, owner: &Actor) -> Service {
         let mut services = self.0.services.lock().unwrap_or_else(PoisonError::into_inner);
         let made = || {

@@ -1,6 +1,6 @@
 //! The HTTP surface: what a request asks, and how its reply is written.
 //!
-//! Every route is one line of a table ([`Routes`]): the same line makes it answer and stand in `/openapi.json`, so neither
+//! Every route is one line of a table: the same line makes it answer and stand in `/openapi.json`, so neither
 //! can be without the other. A handler reads the request, asks the house, and writes the reply's envelope; whatever is
 //! wrong with the request itself (no such route, a body that is too long, too slow or no JSON) is an envelope as well.
 
