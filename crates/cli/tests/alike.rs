@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use agent_client_protocol::v1::schema::StopReason;
 use cantrip_reply::codes;
 use rmcp::model::ProtocolVersion;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::Folder;
-use crate::{acp, mcp};
+use crate::{acp, mcp, serve};
 
 const INTENT: &str = "count the letters of loom";
 
@@ -107,11 +108,27 @@ async fn by_acp() -> Vec<Value> {
     records(&folder)
 }
 
+fn by_http(path: &str, asked: &Value) -> (Vec<Value>, Value) {
+    let folder = folder();
+    let server = serve::Server::start(&folder, &[]);
+    let (status, answer) = server.ask("POST", path, Some(asked));
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(server.stop(Signal::TERM), 0);
+    (records(&folder), answer)
+}
+
 #[tokio::test]
 async fn the_looms_of_every_surface_differ_in_ids_and_times_only() {
     let command = by_command();
     assert!(command.len() > 8, "there is something to compare: {command:#?}");
+    let (http, answer) = by_http("/v1/casts", &json!({"spell": "counts", "intent": INTENT, "wait": true}));
+    assert_eq!(answer["data"]["answer"], 4);
+    let messages = json!([{"role": "user", "content": INTENT}]);
+    let (chat, answer) = by_http("/v1/chat/completions", &json!({"model": "counts", "messages": messages}));
+    assert_eq!(answer["choices"][0]["message"]["content"], "4");
     let surfaces = [
+        ("http", http),
+        ("chat", chat),
         ("mcp", by_mcp(ProtocolVersion::V_2025_11_25).await),
         ("mcp, newer", by_mcp(ProtocolVersion::V_2026_07_28).await),
         ("acp", by_acp().await),

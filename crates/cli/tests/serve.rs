@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use crate::support::{Folder, stdout};
 
 /// A server of its own, until it is dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     address: String,
 }
 
 impl Server {
-    fn start(folder: &Folder, arguments: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Folder, arguments: &[&str]) -> Self {
         let mut command = folder.command(&[&["serve", "--bind", "127.0.0.1:0"], arguments].concat());
         command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary runs");
@@ -32,7 +32,7 @@ impl Server {
         Self { process, address }
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let head = format!(
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    fn stop(mut self, signal: Signal) -> i32 {
+    pub(crate) fn stop(mut self, signal: Signal) -> i32 {
         kill_process(Pid::from_child(&self.process), signal).expect("it is there");
         self.process.wait().expect("it ends").code().unwrap_or(-1)
     }
