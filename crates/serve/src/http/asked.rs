@@ -49,14 +49,7 @@ impl<T: DeserializeOwned + Send> FromRequest<Http> for Told<T> {
 
     async fn from_request(request: Request<Body>, http: &Http) -> Result<Self, Answer> {
         let (parts, body) = request.into_parts();
-        let bytes = match tokio::time::timeout(http.options().body, whole(&parts, body)).await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(refusal)) => return Err(http.refused(refusal).await.into()),
-            Err(_) => {
-                let limit = http.options().body.as_millis();
-                return Err(http.refused(codes::timed_out("the body of the request", limit).into()).await.into());
-            }
-        };
+        let bytes = arrived(http, &parts, body).await?;
         if !bytes.is_empty() && !is_json(&parts) {
             let refusal = codes::schema("the request", "/content-type", "it must be application/json");
             let answer = Answer::of(http.refused(refusal.into()).await);
@@ -73,6 +66,18 @@ fn is_json(parts: &Parts) -> bool {
     let told = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = told.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
+}
+
+/// The body, once all of it is there; it is neither too long nor too slow.
+pub(super) async fn arrived(http: &Http, parts: &Parts, body: Body) -> Result<Vec<u8>, Answer> {
+    match tokio::time::timeout(http.options().body, whole(parts, body)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(refusal)) => Err(http.refused(refusal).await.into()),
+        Err(_) => {
+            let limit = http.options().body.as_millis();
+            Err(http.refused(codes::timed_out("the body of the request", limit).into()).await.into())
+        }
+    }
 }
 
 async fn whole(parts: &Parts, body: Body) -> Result<Vec<u8>, Refusal> {

@@ -5,6 +5,7 @@
 //! wrong with the request itself (no such route, a body that is too long, too slow or no JSON) is an envelope as well.
 
 mod admit;
+mod agents;
 mod answer;
 mod asked;
 mod casts;
@@ -34,6 +35,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::House;
+use crate::house::local;
 use crate::limits::{BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS};
 
 pub use tokens::Tokens;
@@ -79,6 +81,8 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     house: House,
+    /// What stands at `/mcp`.
+    agents: crate::mcp::Http,
     options: Options,
     under_way: Arc<Semaphore>,
     feeds: Arc<Semaphore>,
@@ -94,6 +98,7 @@ impl fmt::Debug for Http {
 impl Http {
     pub fn new(house: House, options: Options) -> Self {
         Self(Arc::new(Inner {
+            agents: crate::mcp::Server::new(house.clone(), local()).http(),
             house,
             options,
             under_way: Arc::new(Semaphore::new(REQUESTS_TOGETHER_MAX)),
@@ -104,8 +109,8 @@ impl Http {
 
     /// Every route, behind whoever lets requests in.
     pub fn router(&self) -> Router {
-        let routes = routes::all();
-        admit::around(routes.into_router(), self.clone()).with_state(self.clone())
+        let routes = routes::all().into_router().route(agents::PATH, axum::routing::any(agents::served));
+        admit::around(routes, self.clone()).with_state(self.clone())
     }
 
     /// Serves until `stop` is over; then takes no more requests, lets every run rest where it can go on, hands its lease

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::support::{Server, answered, refused, server};
 
-const ANN: &str = "token-of-ann-0123456789";
-const BOB: &str = "token-of-bob-0123456789";
+pub(super) const ANN: &str = "token-of-ann-0123456789";
+pub(super) const BOB: &str = "token-of-bob-0123456789";
 const ROOT: &str = "token-of-root-0123456789";
 
-async fn guarded() -> Server {
+pub(super) async fn guarded() -> Server {
     let tokens = Tokens::read(&format!("ann = {ANN}\nbob = {BOB}\nlocal = {ROOT}\n")).unwrap();
     let options = Options { tokens: Some(tokens), ..Options::default() };
     Server::over(AnyLoom::new(Memory::new()), options, &[]).await
@@ -23,7 +23,7 @@ async fn without_a_token_or_with_a_wrong_one_nothing_is_told() {
     let server = guarded().await;
     let mut told = Vec::new();
     for token in [None, Some(""), Some("token-of-ann-012345678"), Some("token-of-ann-01234567890"), Some("x")] {
-        for path in ["/v1/runs", "/v1/runs/x", "/nowhere", "/v1/casts", "/openapi.json", "/metrics"] {
+        for path in ["/v1/runs", "/v1/runs/x", "/nowhere", "/v1/casts", "/openapi.json", "/metrics", "/mcp"] {
             let request = server.client.get(server.url(path));
             let request = match token {
                 Some(token) => request.bearer_auth(token),

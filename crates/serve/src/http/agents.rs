@@ -1,0 +1,21 @@
+//! The server for agents, behind the same door as everything else. Its answers are the protocol's own, so it stands beside
+//! the table of routes and not in the page that describes them.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use axum::response::IntoResponse;
+
+use super::Http;
+use super::asked::arrived;
+
+pub(super) const PATH: &str = "/mcp";
+
+/// Who asks was found out before; a body that is too long or too slow never reaches the protocol.
+pub(super) async fn served(State(http): State<Http>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    match arrived(&http, &parts, body).await {
+        Ok(bytes) => http.0.agents.handle(Request::from_parts(parts, Body::from(bytes))).await.into_response(),
+        Err(answer) => answer.into_response(),
+    }
+}
