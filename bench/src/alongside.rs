@@ -162,7 +162,11 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
             let own = std::env::var_os("BENCH_CANTRIP").map(PathBuf::from).expect("BENCH_CANTRIP names the binary");
             Arc::new(Python::start(python::Options::worker(own)).expect("it starts"))
         }
-        _ => Arc::new(Javascript::start(javascript::Options::default()).expect("it starts")),
+        MediumKind::Javascript
+        | MediumKind::Conversation
+        | MediumKind::Shell
+        | MediumKind::Browser
+        | MediumKind::Human => Arc::new(Javascript::start(javascript::Options::default()).expect("it starts")),
     };
     let cantrip = Cantrip::builder()
         .crystal(Model::new(turns, Duration::ZERO, Some(kind)))
