@@ -4,7 +4,7 @@
 //! refused before it can be hashed: a key given twice, half a surrogate pair, an integer that a double cannot hold.
 //! `serde_json` alone was the alternative. It keeps the last of two equal keys, writes NaN as `null` and leaves large
 //! integers to whoever reads next, each without a word; so reading and serialising are ours, and it keeps the
-//! `Value`. The canonical bytes themselves (RFC 8785) come from `serde_json_canonicalizer`.
+//! `Value`. The canonical bytes (RFC 8785) are written here too, and held to those of `serde_json_canonicalizer`.
 //!
 //! Three laws hold for every value that [`read`], [`read_foreign`] or [`to_value`] gave:
 //!
@@ -22,6 +22,7 @@
 //! assert_eq!((fault.rule, fault.path.as_str()), (json::ReadRule::DuplicateKey, "/user/id"));
 //! ```
 
+mod canonical;
 mod key;
 mod read;
 mod write;

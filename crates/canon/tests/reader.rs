@@ -265,6 +265,24 @@ proptest! {
     }
 
     #[test]
+    fn every_byte_that_is_written_is_that_of_another_writer_of_the_standard(
+        value in any_value(),
+        entries in prop::collection::vec((".{0,6}", ".{0,12}"), 0..6),
+        controls in prop::collection::vec(0_u8..0x80, 0..24),
+        double: f64,
+    ) {
+        let mut object: serde_json::Map<String, Value> =
+            entries.into_iter().map(|(key, text)| (key, Value::from(text))).collect();
+        object.insert("value".to_owned(), value);
+        object.insert("controls".to_owned(), controls.into_iter().map(char::from).collect::<String>().into());
+        object.insert("double".to_owned(), Value::from(double));
+        let value = Value::Object(object);
+        if let Ok(text) = json::canonical(&value) {
+            prop_assert_eq!(text, serde_json_canonicalizer::to_string(&value).unwrap());
+        }
+    }
+
+    #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let _either_way = json::read_bytes(&bytes);
     }

@@ -69,7 +69,7 @@ impl ser::Error for WriteFault {
 
 impl WriteFault {
     /// The same fault, seen from one container further out.
-    fn inside(mut self, segment: &str) -> Self {
+    pub(super) fn inside(mut self, segment: &str) -> Self {
         self.path.insert_str(0, &step(segment));
         self
     }
@@ -89,30 +89,11 @@ impl WriteFault {
 /// assert_eq!((fault.rule, fault.path.as_str()), (json::WriteRule::InexactInteger, "/n/0"));
 /// ```
 pub fn canonical(value: &Value) -> Result<String, WriteFault> {
-    check(value, 0)?;
-    Ok(serde_json_canonicalizer::to_string(value).expect("a checked value has string keys and finite numbers only"))
+    super::canonical::text(value)
 }
 
-/// Goes no deeper than the limit allows, so the recursion is bounded whatever the value.
-fn check(value: &Value, depth: usize) -> Result<(), WriteFault> {
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
-        Value::Number(given) => exact(given).map(|_| ()),
-        Value::Array(items) => {
-            let depth = deeper(depth)?;
-            items
-                .iter()
-                .enumerate()
-                .try_for_each(|(index, item)| check(item, depth).map_err(|fault| fault.inside(&index.to_string())))
-        }
-        Value::Object(entries) => {
-            let depth = deeper(depth)?;
-            entries.iter().try_for_each(|(key, entry)| check(entry, depth).map_err(|fault| fault.inside(key)))
-        }
-    }
-}
-
-fn exact(given: &Number) -> Result<Number, WriteFault> {
+/// The number as it is read back, if it can be.
+pub(super) fn exact(given: &Number) -> Result<Number, WriteFault> {
     if let Some(signed) = given.as_i64() {
         whole(signed)
     } else if let Some(unsigned) = given.as_u64() {
@@ -126,7 +107,7 @@ fn whole<I: TryInto<i64>>(value: I) -> Result<Number, WriteFault> {
     integer(value).map(Number::from).ok_or_else(|| WriteRule::InexactInteger.into())
 }
 
-fn deeper(depth: usize) -> Result<usize, WriteFault> {
+pub(super) fn deeper(depth: usize) -> Result<usize, WriteFault> {
     if depth < JSON_DEPTH_MAX { Ok(depth + 1) } else { Err(WriteRule::TooDeep.into()) }
 }
 
