@@ -77,7 +77,7 @@ pub(crate) fn programs(family: &str) -> Vec<(u16, Vec<String>)> {
     ["console.log(read('notes.txt'))", "done('seen')"].map(|code| (200, said(family, code))).to_vec()
 }
 
-fn said(family: &str, code: &str) -> Vec<String> {
+pub(crate) fn said(family: &str, code: &str) -> Vec<String> {
     let arguments = json!({ "code": code }).to_string();
     let events: Vec<Value> = match family {
         "anthropic" => vec![

@@ -237,6 +237,68 @@ fn a_budget_given_with_a_cast_is_an_authorization_of_that_run_alone() {
     assert_eq!(provider.asked().len(), 2, "nothing of it left");
 }
 
+/// The spell that the guide's pages and the design begin with, but for the gates that need another program.
+const ANALYST: &str = r#"
+name = "analyst"
+crystal = "anthropic/claude-sonnet-4-5"
+medium = "javascript"
+answer_schema = "report.schema.json"
+
+[call]
+system_prompt = "You explore `context` with code."
+temperature = 0.2
+require_done_tool = true
+
+[gates.call_agent_batch]
+[gates.read]
+root = "./data"
+
+[wards]
+max_turns = 30
+max_depth = 2
+max_cost = "0.50 USD"
+timeout = "5m"
+
+[folding]
+strategy = "summary"
+
+[verify]
+command = ["./check.sh"]
+"#;
+
+#[test]
+fn a_spell_with_children_ends_within_half_a_dollar_at_list_prices() {
+    let folder = Folder::new();
+    folder.write("analyst.toml", ANALYST);
+    folder.write(
+        "report.schema.json",
+        r#"{"type": "object", "required": ["lines"], "properties": {"lines": {"type": "integer"}}}"#,
+    );
+    std::fs::create_dir(folder.path().join("data")).expect("a folder");
+    folder.write("data/rows.txt", "four\nseven!!\n");
+    folder.write("check.sh", "#!/bin/sh\nexit 0\n");
+    let script = folder.path().join("check.sh");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a script");
+    let said = [
+        "var rows = read('rows.txt').trim().split('\\n'); console.log(rows.length)",
+        "done({lines: call_agent_batch(rows.map(row => ({intent: 'count: ' + row}))).length})",
+        "done({lines: 1})",
+        "done({lines: 1})",
+    ];
+    let provider = Provider::serving(said.map(|code| (200, crate::providers::said("anthropic", code))).to_vec());
+    let mut command = folder.command(&["cast", "analyst.toml", "how many lines?", "--store", STORE]);
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &provider.address);
+    let output = command.stdin(std::process::Stdio::null()).output().expect("the binary runs");
+    assert_eq!(stdout(&output), "{\"lines\":2}\n", "{output:?}");
+    let held = spend(&folder, &["reservations"], codes::READ.any());
+    let held = held["data"]["value"]["items"].as_array().expect("reservations").clone();
+    assert_eq!(held.len(), 4, "two requests of the root and one of each child: {held:#?}");
+    let listed = spend(&folder, &["ls"], codes::READ.any());
+    // Ten tokens in at 3 USD and five out at 15 USD for a million, four times.
+    assert_eq!(listed["data"]["value"]["items"][0]["totals"], json!({"spent": 420, "reserved": 0}), "{listed}");
+    spend(&folder, &["verify"], codes::VERIFIED.any());
+}
+
 /// A spell that orders something once, by a program that answers so.
 fn orders(folder: &Folder, answer: &str) {
     folder.write(
