@@ -1,17 +1,20 @@
 //! `cantrip pointer`: which artifact of a signature is served, to whom another one, and the way back.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cantrip::canon::AuditId;
 use cantrip::loom::{Actor, AnyLoom, Contracts, Page};
 use cantrip::store_refusal;
-use cantrip_ds::contract::{Audit, Bar, Canary, CompiledId, Pointer, Rule, SignatureId};
+use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
+use cantrip_ds::contract::{Audit, Bar, Canary, CompiledId, Evaluation, Pointer, Rule, SignatureId};
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Course, Preview, Promotion, Repointing, Service};
 use serde_json::Value;
 
 use crate::artifact;
+use crate::given;
 use crate::present::{BOLD, DIM, Present, harmless};
 use crate::signatures;
 use crate::store::{self, Store};
@@ -26,7 +29,7 @@ use crate::watch::{Shows, Viewer};
     after_help = "A signature is named by its id or the end of it: Classify, text/Classify.v1. An artifact's id may be \
                   shortened while it stays unique.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
                   cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
-                  cantrip pointer promote Classify --force --because 'tried for a week'\n  \
+                  cantrip pointer promote Classify --report report.json\n  \
                   cantrip pointer rollback Classify"
 )]
 pub(crate) struct PointerCommand {
@@ -109,7 +112,10 @@ enum What {
     /// Serve an artifact to everyone, if an evaluation speaks for it.
     #[command(after_help = "An evaluation must have succeeded on the test split, beside what is served now, on 30 \
                             examples at least and in the last 30 days; its interval must be above 0 and a call may \
-                            cost a quarter more at most.\n\nExamples:\n  cantrip pointer promote Classify\n  \
+                            cost a quarter more at most. `cantrip schema evaluation` prints the shape of its report, \
+                            which the audit keeps.\n\nExamples:\n  \
+                            cantrip pointer promote Classify --report report.json\n  \
+                            ./evaluate | cantrip pointer promote Classify art_5d4b --report - --cost-percent 150\n  \
                             cantrip pointer promote Classify art_5d4b --force --because 'the old one is broken'")]
     Promote {
         /// The signature.
@@ -118,9 +124,17 @@ enum What {
         /// The artifact: its id or the beginning of it; the canary without one.
         artifact: Option<String>,
 
+        /// The report of the evaluation that speaks for it, as JSON; - reads it from standard input.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
+
         /// Not worse, by a margin of 0.02, is enough.
         #[arg(long)]
         not_worse: bool,
+
+        /// What a call may cost, of a hundred of what one costs now.
+        #[arg(long, value_name = "PERCENT", default_value_t = PROMOTE_COST_PERCENT_MAX)]
+        cost_percent: u64,
 
         /// Pass over the gate. It needs a reason, and the audit says so.
         #[arg(long, requires = "because")]
@@ -247,14 +261,16 @@ impl What {
                 };
                 service.repoint(by.of(signature)?, change).await
             }
-            Self::Promote { signature, artifact, not_worse, force, by } => {
+            Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
                 let signature = signatures::named(&catalog, signature).await?;
                 let artifact = match artifact {
                     Some(asked) => Some(artifact::named(loom, asked).await?),
                     None => None,
                 };
-                let bar = if *not_worse { Bar { rule: Rule::NOT_WORSE, ..Bar::default() } } else { Bar::default() };
-                let promotion = Promotion { artifact, bar, forced: *force, evaluation: None };
+                let rule = if *not_worse { Rule::NOT_WORSE } else { Rule::Better };
+                let bar = Bar { rule, cost_percent_max: *cost_percent };
+                let evaluation = report.as_deref().map(reported).transpose()?;
+                let promotion = Promotion { artifact, bar, forced: *force, evaluation };
                 service.promote(by.of(signature)?, promotion).await
             }
             Self::Rollback { signature, to, by } => {
@@ -272,6 +288,12 @@ impl What {
         let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", shown(pointer)));
         Ok((guarded, drawn.unwrap_or_default()))
     }
+}
+
+/// The evaluation that a file tells of.
+fn reported(path: &Path) -> Result<Evaluation, Refusal> {
+    let text = given::bounded_text(path, EVALUATION_BYTES_MAX)?;
+    Evaluation::read(&text).map_err(|fault| fault.refusal("the report", ""))
 }
 
 /// What is on trial now.
@@ -347,6 +369,7 @@ fn audited(value: &Value) -> Option<String> {
     for audit in &audits {
         let what = serde_json::to_value(audit.action).ok()?;
         let forced = if audit.forced { ", forced" } else { "" };
+        let spoken_for = audit.eval_id.as_deref().map_or_else(String::new, |id| format!(", by {}", harmless(id)));
         let undone = audit.target_audit_id.map_or_else(String::new, |target| format!(" of {target}"));
         let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", harmless(reason)));
         let canary = audit.after.canary_artifact.as_ref();
@@ -354,7 +377,7 @@ fn audited(value: &Value) -> Option<String> {
             canary.map_or_else(String::new, |canary| format!(", {canary} for {} %", audit.after.canary_percent));
         let _ = writeln!(
             text,
-            "{BOLD}{}{BOLD:#}  version {}  {}{undone}{forced}  {}{canary}",
+            "{BOLD}{}{BOLD:#}  version {}  {}{undone}{spoken_for}{forced}  {}{canary}",
             audit.audit_id,
             audit.version_after,
             what.as_str()?,

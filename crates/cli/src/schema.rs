@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::config;
 
-/// Print the JSON Schema of a file: a spell, the configuration, or a receipt; or the OpenAPI page of the server.
+/// Print the JSON Schema of a file: a spell, the configuration, a receipt, or the report of an evaluation; or the OpenAPI page of the server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
 pub(crate) struct Schema {
@@ -26,6 +26,8 @@ enum Shape {
     Config,
     /// What a receipt says, as `cantrip receipt show --json` gives it.
     Receipt,
+    /// What `cantrip pointer promote --report` reads.
+    Evaluation,
     /// What `cantrip serve` answers to, as OpenAPI: the page that it serves at /openapi.json.
     Openapi,
 }
@@ -36,6 +38,7 @@ impl Schema {
             Shape::Spell => spell::schema(),
             Shape::Config => config::schema(),
             Shape::Receipt => cantrip_ds::contract::receipt_schema(),
+            Shape::Evaluation => cantrip_ds::contract::evaluation_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
         }
     }

@@ -10,7 +10,7 @@ use cantrip_contract::{
     built_in,
 };
 use cantrip_reply::codes;
-use cantrip_reply::testing::assert_any;
+use cantrip_reply::testing::{assert_any, assert_envelope};
 use cantrip_service::{Course, Promotion, Repointing, Service};
 use cantrip_store::Store;
 use serde_json::{Value, json};
@@ -153,6 +153,140 @@ fn nothing_is_promoted_without_an_evaluation_or_a_reason() {
         let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
         assert_eq!(audits["data"]["value"]["items"].as_array().unwrap().len(), 1, "none of that left a trace");
     }
+}
+
+/// A report of an artifact beside the one that came with the program, as it must be to promote it.
+fn report(artifact: &str) -> Value {
+    json!({
+        "v": 1,
+        "kind": "evaluation",
+        "eval_id": "eval_7",
+        "signature_id": CLASSIFY,
+        "status": "succeeded",
+        "split": "test",
+        "compiled_id": artifact,
+        "baseline_id": BASE,
+        "scored": 30,
+        "delta_low_micro": 1,
+        "cost_per_call_micro": 125,
+        "baseline_cost_per_call_micro": 100,
+        "created_at": MachineClock::new().now().wall,
+    })
+}
+
+fn with(report: &Value, changes: Value) -> Value {
+    let mut changed = report.clone();
+    for (key, value) in changes.as_object().unwrap() {
+        changed[key] = value.clone();
+    }
+    changed
+}
+
+#[test]
+fn a_report_promotes_what_it_speaks_for_and_the_audit_keeps_it() {
+    for store in stores() {
+        let (folder, store) = (Folder::new(), store.as_str());
+        let better = artifact(&folder, store, "Choose with care.");
+        done(&folder, store, &["set", "Classify", BASE]);
+        done(&folder, store, &["canary", "Classify", &better, "--percent", "10"]);
+        let report = report(&better);
+        folder.write("report.json", &report.to_string());
+        let promoted = done(&folder, store, &["promote", "Classify", "--report", "report.json"]);
+        assert_eq!((id(&promoted["primary_artifact"]), &promoted["canary_artifact"]), (better.as_str(), &Value::Null));
+        let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        let audit = &audits["data"]["value"]["items"][2];
+        assert_eq!((&audit["eval_id"], &audit["forced"]), (&json!("eval_7"), &json!(false)));
+        let hash = cantrip_canon::stable_hash(&report).unwrap();
+        let bar = json!({"rule": "better", "cost_percent_max": 125});
+        assert_eq!(audit["metadata"], json!({"evaluation": report, "evaluation_hash": hash, "bar": bar}));
+        let drawn = folder.run(&["pointer", "audits", "Classify", "--store", store]);
+        assert!(stdout(&drawn).contains("promote, by eval_7"), "{drawn:?}");
+        // Piped in, for a bar that was lowered; and a report that was shown to no avail is kept beside the force.
+        let third = artifact(&folder, store, "Choose with great care.");
+        let next = with(
+            &self::report(&third),
+            json!({"baseline_id": better, "delta_low_micro": -20_000, "cost_per_call_micro": 300}),
+        );
+        let lower = ["promote", "Classify", &third, "--report", "-", "--not-worse", "--cost-percent", "300"];
+        let lower = [&["pointer"], &lower[..], &["--store", store, "--json"]].concat();
+        let refused = folder.piped(&[&lower[..7], &lower[9..]].concat(), &next.to_string());
+        let refused: Value = serde_json::from_slice(&refused.stdout).unwrap();
+        assert_envelope(&refused, codes::PROMOTE_GATE.any());
+        assert_eq!(refused["data"]["conditions"], json!(["too_dear"]));
+        let promoted: Value = serde_json::from_slice(&folder.piped(&lower, &next.to_string()).stdout).unwrap();
+        assert_envelope(&promoted, codes::CHANGED.any());
+        let fourth = artifact(&folder, store, "Choose as you like.");
+        folder.write("train.json", &with(&report, json!({"split": "train"})).to_string());
+        let forced = ["--report", "train.json", "--force", "--because", "the old one is broken"];
+        done(&folder, store, &[&["promote", "Classify", &fourth], &forced[..]].concat());
+        let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        let audit = &audits["data"]["value"]["items"][4];
+        assert_eq!((&audit["forced"], &audit["metadata"]["evaluation"]["split"]), (&json!(true), &json!("train")));
+        assert_eq!(audit["reason"], "the old one is broken");
+    }
+}
+
+#[test]
+fn a_report_that_does_not_speak_for_it_is_refused_with_every_condition() {
+    for store in stores() {
+        let (folder, store) = (Folder::new(), store.as_str());
+        let better = artifact(&folder, store, "Choose with care.");
+        done(&folder, store, &["set", "Classify", BASE]);
+        let whole = report(&better);
+        let promote = ["pointer", "promote", "Classify", &better, "--report", "report.json", "--store", store];
+        let mut all = json!({});
+        for (condition, changes) in [
+            ("other_signature", json!({"signature_id": "@cantrip/eval/Judge.v1"})),
+            ("not_succeeded", json!({"status": "incomplete"})),
+            ("not_on_test", json!({"split": "holdout"})),
+            ("other_artifact", json!({"compiled_id": BASE})),
+            ("other_baseline", json!({"baseline_id": better})),
+            ("too_few_examples", json!({"scored": 29})),
+            ("too_old", json!({"created_at": "2020-01-01T00:00:00.000Z"})),
+            ("in_the_future", json!({"created_at": "2999-01-01T00:00:00.000Z"})),
+            ("not_better", json!({"delta_low_micro": 0})),
+            ("too_dear", json!({"cost_per_call_micro": 126})),
+        ] {
+            folder.write("report.json", &with(&whole, changes.clone()).to_string());
+            let refused = folder.envelope(&promote, codes::PROMOTE_GATE.any());
+            assert_eq!(refused["data"]["conditions"], json!([condition]));
+            all = with(&all, changes);
+        }
+        folder.write("report.json", &with(&whole, all).to_string());
+        let refused = folder.envelope(&promote, codes::PROMOTE_GATE.any());
+        // All but one: what is in the future is not too old.
+        assert_eq!(refused["data"]["conditions"].as_array().unwrap().len(), 9, "{refused}");
+        let audits = folder.envelope(&["pointer", "audits", "Classify", "--store", store], codes::READ.any());
+        assert_eq!(audits["data"]["value"]["items"].as_array().unwrap().len(), 1, "none of that changed anything");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_report_is_told_what_is_wrong_with_it() {
+    let folder = Folder::new();
+    let store = "sqlite:kept/loom.db";
+    let better = artifact(&folder, store, "Choose with care.");
+    done(&folder, store, &["set", "Classify", BASE]);
+    let whole = report(&better).to_string();
+    let promote = ["pointer", "promote", "Classify", &better, "--report", "report.json", "--store", store];
+    folder.envelope(&promote, codes::FILE_MISSING.any());
+    folder.write("report.json", &whole[..whole.len() / 2]);
+    let torn = folder.envelope(&promote, codes::UNPARSABLE.any());
+    assert_eq!(torn["data"]["subject"], "the report");
+    folder.write("report.json", &"9".repeat(70_000));
+    folder.envelope(&promote, codes::LIMIT.any());
+    std::fs::write(folder.path().join("report.json"), [0xff, 0xfe]).unwrap();
+    folder.envelope(&promote, codes::TARGET_UNUSABLE.any());
+    folder.write("report.json", r#"{"score": 0.9}"#);
+    let foreign = folder.envelope(&promote, codes::SCHEMA.any());
+    assert_eq!(foreign["data"]["path"], "/score");
+    folder.write("report.json", &with(&report(&better), json!({"scored": "thirty"})).to_string());
+    let wrong = folder.envelope(&promote, codes::SCHEMA.any());
+    assert_eq!(wrong["data"]["path"], "/scored");
+    // What the reader wants is what the schema says.
+    let told = folder.envelope(&["schema", "evaluation"], codes::OK.any());
+    let schema = cantrip_contract::Schema::compile(told["data"]["schema"].clone()).unwrap();
+    assert_eq!(schema.violations(&report(&better)), []);
 }
 
 /// Two processes would have it so: a store of its own each, on the same database.

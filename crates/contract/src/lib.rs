@@ -6,6 +6,7 @@
 //! byte of it was changed.
 
 mod artifact;
+mod evaluation;
 pub mod limits;
 mod pointer;
 mod promotion;
@@ -16,10 +17,11 @@ mod shelf;
 mod signature;
 
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
+pub use evaluation::{EvalStatus, Evaluation, EvaluationFault, Split, evaluation_schema};
 pub use pointer::{
     Action, Audit, Bucket, By, Canary, Change, Changed, Pointer, PointerFault, Side, Variant, bucket, canary_key,
 };
-pub use promotion::{Bar, EvalStatus, Evaluation, Rule, Split, Unmet};
+pub use promotion::{Bar, Grounds, Rule, Unmet};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
     TimingPart, receipt_hash, receipt_schema, verify_chain,

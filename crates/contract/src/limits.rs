@@ -25,6 +25,12 @@ cantrip_canon::limits! {
     SAMPLE_DEPTH_MAX: usize = 16, "levels";
     /// A rollout seed or a canary key.
     ROLLOUT_TEXT_BYTES_MAX: usize = 1_024, "bytes";
+    /// A report of an evaluation, as text.
+    EVALUATION_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// What an evaluation is called.
+    EVAL_ID_BYTES_MAX: usize = 128, "bytes";
+    /// The best score; what two scores differ by is no more.
+    SCORE_MICRO_MAX: u64 = 1_000_000, "millionths";
     /// Examples that must be scored before an artifact is promoted.
     PROMOTE_EXAMPLES_MIN: u64 = 30, "examples";
     /// How old an evaluation may be that promotes an artifact.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::ROLLOUT_TEXT_BYTES_MAX;
-use crate::{CompiledId, SignatureId};
+use crate::{CompiledId, Grounds, SignatureId};
 
 /// Where a key falls, from 0 to 99.
 pub type Bucket = u8;
@@ -118,6 +118,7 @@ pub struct Audit {
     pub action: Action,
     pub actor: String,
     pub reason: Option<String>,
+    /// The pointer's after the change; of a promotion, the evaluation that spoke for it, with its hash and the bar.
     pub metadata: Value,
     pub before: Option<Pointer>,
     pub after: Pointer,
@@ -140,8 +141,8 @@ pub enum Change {
     Canary(Canary),
     /// No canary any more.
     Clear,
-    /// Make this artifact the primary. The gate was asked before; `forced` says that it was passed over.
-    Promote { artifact: CompiledId, eval_id: Option<String>, forced: bool },
+    /// Make this artifact the primary. The gate was asked before.
+    Promote { artifact: CompiledId, grounds: Box<Grounds> },
     /// Undo the head, or everything down to this audit and with it.
     Rollback { to: Option<AuditId> },
 }
@@ -202,6 +203,15 @@ pub struct By {
     pub at: Timestamp,
 }
 
+/// What a change makes of a pointer.
+struct Applied {
+    after: Pointer,
+    /// The audit that a rollback undoes, and where the way back goes on behind it.
+    undone: Option<(AuditId, Option<AuditId>)>,
+    /// Of a promotion.
+    grounds: Option<Box<Grounds>>,
+}
+
 impl Change {
     /// The artifact that it wants served.
     pub fn artifact(&self) -> Option<&CompiledId> {
@@ -228,7 +238,7 @@ impl Change {
             return Err(PointerFault::Version { actual, expected: expected_version });
         }
         let action = self.action();
-        let (mut after, undone, eval_id, forced) = self.applied(signature, current, &by, audits)?;
+        let Applied { mut after, undone, grounds } = self.applied(signature, current, &by, audits)?;
         if current.is_some_and(|before| before.same(&after)) && undone.is_none() {
             return Ok(None);
         }
@@ -252,14 +262,14 @@ impl Change {
             action,
             actor: by.actor,
             reason: by.reason,
-            metadata: after.metadata.clone(),
+            metadata: grounds.as_ref().map_or_else(|| after.metadata.clone(), |grounds| grounds.kept()),
             before: current.cloned(),
             after: after.clone(),
             version_after: after.version,
             parent_audit_id,
             target_audit_id,
-            eval_id,
-            forced,
+            eval_id: grounds.as_ref().and_then(|grounds| Some(grounds.evaluation()?.eval_id.clone())),
+            forced: grounds.as_ref().is_some_and(|grounds| grounds.is_forced()),
             at: by.at,
         };
         Ok(Some(Changed { pointer: after, audit }))
@@ -275,15 +285,15 @@ impl Change {
         }
     }
 
-    #[allow(clippy::type_complexity, reason = "used once, right above")]
     fn applied(
         self,
         signature: &SignatureId,
         current: Option<&Pointer>,
         by: &By,
         audits: &dyn Fn(AuditId) -> Option<Audit>,
-    ) -> Result<(Pointer, Option<(AuditId, Option<AuditId>)>, Option<String>, bool), PointerFault> {
+    ) -> Result<Applied, PointerFault> {
         let existing = || current.cloned().ok_or(PointerFault::Missing);
+        let plainly = |after| Applied { after, undone: None, grounds: None };
         Ok(match self {
             Self::Set { artifact, seed, metadata } => {
                 if seed.as_deref().is_some_and(|seed| seed.contains('|') || seed.len() > ROLLOUT_TEXT_BYTES_MAX) {
@@ -305,17 +315,17 @@ impl Change {
                 after.primary_artifact = artifact.clone();
                 after.rollout_seed = seed.unwrap_or(after.rollout_seed);
                 after.metadata = metadata.unwrap_or(after.metadata);
-                (after, None, None, false)
+                plainly(after)
             }
             Self::Canary(Canary { artifact, percent }) => {
                 if percent > 100 {
                     return Err(PointerFault::Percent(percent));
                 }
-                (Pointer { canary_artifact: Some(artifact), canary_percent: percent, ..existing()? }, None, None, false)
+                plainly(Pointer { canary_artifact: Some(artifact), canary_percent: percent, ..existing()? })
             }
-            Self::Clear => (Pointer { canary_artifact: None, canary_percent: 0, ..existing()? }, None, None, false),
-            Self::Promote { artifact, eval_id, forced } => {
-                if forced && by.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            Self::Clear => plainly(Pointer { canary_artifact: None, canary_percent: 0, ..existing()? }),
+            Self::Promote { artifact, grounds } => {
+                if grounds.is_forced() && by.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
                     return Err(PointerFault::Unreasoned);
                 }
                 let mut after = existing()?;
@@ -324,13 +334,14 @@ impl Change {
                     (after.canary_artifact, after.canary_percent) = (None, 0);
                 }
                 after.primary_artifact = artifact;
-                (after, None, eval_id, forced)
+                Applied { after, undone: None, grounds: Some(grounds) }
             }
             Self::Rollback { to } => {
                 let before = existing()?;
                 let target = undone(&before, to, audits)?;
                 let restored = target.before.clone().ok_or(PointerFault::NothingToUndo)?;
-                (restored, Some((target.audit_id, target.parent_audit_id)), None, false)
+                let undone = Some((target.audit_id, target.parent_audit_id));
+                Applied { after: restored, undone, grounds: None }
             }
         })
     }

@@ -10,60 +10,10 @@ use std::time::Duration;
 use cantrip_canon::Timestamp;
 use cantrip_reply::{Refusal, codes};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::limits::{PROMOTE_AGE_DAYS_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN, PROMOTE_MARGIN_MICRO};
-use crate::{CompiledId, Pointer, SignatureId};
-
-/// Which examples something was tried on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Split {
-    Train,
-    Holdout,
-    Test,
-}
-
-impl Split {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Holdout => "holdout",
-            Self::Test => "test",
-        }
-    }
-}
-
-/// How an evaluation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvalStatus {
-    Succeeded,
-    /// Too many examples could not be scored.
-    Incomplete,
-    BudgetExhausted,
-    Cancelled,
-    Failed,
-}
-
-/// What an evaluation found about an artifact, as far as serving it depends on it. Scores and costs are micro-units.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
-    pub eval_id: String,
-    pub signature_id: SignatureId,
-    pub status: EvalStatus,
-    pub split: Split,
-    pub compiled_id: CompiledId,
-    /// What it was compared with on the same examples.
-    pub baseline_id: Option<CompiledId>,
-    /// Examples that have a score on both sides.
-    pub scored: u64,
-    /// The lower bound of the 95 % interval of the difference.
-    pub delta_low_micro: Option<i64>,
-    pub cost_per_call_micro: u64,
-    pub baseline_cost_per_call_micro: u64,
-    pub created_at: Timestamp,
-}
+use crate::{CompiledId, EvalStatus, Evaluation, Pointer, SignatureId, Split};
 
 /// How much better it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +45,46 @@ impl Rule {
     pub const NOT_WORSE: Self = Self::NotWorse { margin_micro: PROMOTE_MARGIN_MICRO };
 }
 
+/// On what grounds an artifact is served to everyone.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Grounds {
+    /// This evaluation was enough for this bar.
+    Evaluated { evaluation: Evaluation, bar: Bar },
+    /// The gate was passed over, whatever the evaluation says that was shown all the same.
+    Forced { evaluation: Option<Evaluation> },
+}
+
+impl Grounds {
+    pub fn evaluation(&self) -> Option<&Evaluation> {
+        match self {
+            Self::Evaluated { evaluation, .. } => Some(evaluation),
+            Self::Forced { evaluation } => evaluation.as_ref(),
+        }
+    }
+
+    pub const fn is_forced(&self) -> bool {
+        match self {
+            Self::Evaluated { .. } => false,
+            Self::Forced { .. } => true,
+        }
+    }
+
+    /// What the audit keeps: the report as it was read, its hash, and the bar that it was held to.
+    pub fn kept(&self) -> Value {
+        let report =
+            |evaluation: &Evaluation| json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()});
+        match self {
+            Self::Evaluated { evaluation, bar } => {
+                let mut kept = report(evaluation);
+                kept["bar"] = json!(bar);
+                kept
+            }
+            Self::Forced { evaluation: Some(evaluation) } => report(evaluation),
+            Self::Forced { evaluation: None } => json!({}),
+        }
+    }
+}
+
 /// One thing that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unmet {
@@ -114,6 +104,8 @@ pub enum Unmet {
     Examples(u64),
     #[error("it is older than {PROMOTE_AGE_DAYS_MAX} days")]
     Age,
+    #[error("it is dated {0}, which is still to come")]
+    Future(Timestamp),
     #[error("it is not better beyond doubt")]
     Better,
     #[error("it may be worse by more than the margin")]
@@ -134,6 +126,7 @@ impl Unmet {
             Self::Baseline(_) => "other_baseline",
             Self::Examples(_) => "too_few_examples",
             Self::Age => "too_old",
+            Self::Future(_) => "in_the_future",
             Self::Better => "not_better",
             Self::Worse => "worse",
             Self::Cost(_) => "too_dear",
@@ -172,17 +165,34 @@ impl Bar {
                 .then(|| Unmet::Baseline(pointer.primary_artifact.clone())),
             (found.scored < PROMOTE_EXAMPLES_MIN).then_some(Unmet::Examples(found.scored)),
             (found.created_at.after(oldest) < now).then_some(Unmet::Age),
+            (found.created_at > now).then_some(Unmet::Future(found.created_at)),
             doubt,
             (asked > allowed).then_some(Unmet::Cost(self.cost_percent_max)),
         ];
         against.into_iter().flatten().collect()
     }
 
+    /// The grounds on which it may be served, or all that is missing.
+    pub fn cleared(
+        self,
+        artifact: &CompiledId,
+        pointer: &Pointer,
+        evaluation: Option<Evaluation>,
+        now: Timestamp,
+    ) -> Result<Grounds, Vec<Unmet>> {
+        let unmet = self.unmet(artifact, pointer, evaluation.as_ref(), now);
+        match evaluation {
+            Some(evaluation) if unmet.is_empty() => Ok(Grounds::Evaluated { evaluation, bar: self }),
+            Some(_) | None => Err(unmet),
+        }
+    }
+
     /// The reply to whoever wanted it served all the same.
     pub fn refusal(artifact: &CompiledId, unmet: &[Unmet]) -> Refusal {
         let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         let names: Vec<&str> = unmet.iter().map(Unmet::name).collect();
-        let hint = "evaluate it beside what is served now, or pass over this: --force --because 'why'";
+        let hint =
+            "show an evaluation beside what is served now (--report FILE), or pass over this: --force --because 'why'";
         codes::promote_gate(artifact.to_string(), said.join("; "))
             .data(json!({"conditions": names, "hint": hint}))
             .into()

@@ -2,7 +2,8 @@ use std::collections::HashMap;
 
 use cantrip_canon::{AuditId, IdSource, Timestamp};
 use cantrip_contract::{
-    Action, Audit, By, Canary, Change, CompiledId, Pointer, PointerFault, Side, SignatureId, bucket, canary_key,
+    Action, Audit, By, Canary, Change, CompiledId, Grounds, Pointer, PointerFault, Side, SignatureId, bucket,
+    canary_key,
 };
 use cantrip_reply::codes;
 use proptest::prelude::*;
@@ -56,7 +57,7 @@ fn set(letter: char) -> Change {
 }
 
 fn promote(letter: char) -> Change {
-    Change::Promote { artifact: artifact(letter), eval_id: None, forced: true }
+    Change::Promote { artifact: artifact(letter), grounds: Box::new(Grounds::Forced { evaluation: None }) }
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use cantrip_canon::Timestamp;
-use cantrip_contract::{Bar, CompiledId, EvalStatus, Evaluation, Pointer, Rule, Split, Unmet};
+use cantrip_contract::{
+    Bar, CompiledId, EvalStatus, Evaluation, EvaluationFault, Pointer, Rule, Schema, Split, Unmet, evaluation_schema,
+};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn artifact(letter: char) -> CompiledId {
     format!("art_{}", letter.to_string().repeat(32)).parse().unwrap()
@@ -73,6 +75,7 @@ fn each_thing_that_is_missing_is_told_by_its_name() {
         ("other_baseline", Evaluation { baseline_id: None, ..evaluation() }),
         ("too_few_examples", Evaluation { scored: 29, ..evaluation() }),
         ("too_old", Evaluation { created_at: at(9), ..evaluation() }),
+        ("in_the_future", Evaluation { created_at: at(40).after(Duration::from_millis(1)), ..evaluation() }),
         ("not_better", Evaluation { delta_low_micro: Some(0), ..evaluation() }),
         ("not_better", Evaluation { delta_low_micro: None, ..evaluation() }),
         ("too_dear", Evaluation { cost_per_call_micro: 126, ..evaluation() }),
@@ -104,4 +107,79 @@ fn all_that_is_missing_is_told_at_once() {
     let reply = guarded(|rb| rb.refuse(Bar::refusal(&artifact('b'), &missing))).reply;
     assert_code(&reply, codes::PROMOTE_GATE);
     assert_eq!(reply.data()["conditions"], json!(["not_on_test", "too_few_examples", "too_old", "not_better"]));
+}
+
+/// The path that a report is refused at.
+fn refused_at(written: &Value) -> String {
+    match Evaluation::of(written) {
+        Err(EvaluationFault::Field { path, .. }) => path,
+        other => panic!("{other:?} of {written}"),
+    }
+}
+
+#[test]
+fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
+    let schema = Schema::compile(evaluation_schema()).unwrap();
+    let bare = Evaluation { baseline_id: None, delta_low_micro: None, ..evaluation() };
+    for evaluation in [evaluation(), bare] {
+        let written = evaluation.content();
+        assert_eq!(Evaluation::read(&written.to_string()).unwrap(), evaluation);
+        assert_eq!(schema.violations(&written), []);
+    }
+    assert_eq!(
+        evaluation().hash().unwrap().to_string(),
+        cantrip_canon::stable_hash(&evaluation().content()).unwrap().to_string()
+    );
+}
+
+#[test]
+fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_schema() {
+    let schema = Schema::compile(evaluation_schema()).unwrap();
+    let whole = evaluation().content();
+    // Every field is needed, and none of them may be something else.
+    for key in whole.as_object().unwrap().keys() {
+        let mut lacking = whole.clone();
+        lacking.as_object_mut().unwrap().remove(key);
+        assert_eq!(refused_at(&lacking), format!("/{key}"));
+        assert_ne!(schema.violations(&lacking), []);
+        let mut strange = whole.clone();
+        strange[key] = json!([1]);
+        assert_eq!(refused_at(&strange), format!("/{key}"));
+        assert_ne!(schema.violations(&strange), []);
+    }
+    for (key, wrong) in [
+        ("v", json!(2)),
+        ("kind", json!("receipt")),
+        ("eval_id", json!("1")),
+        ("eval_id", json!("eval_")),
+        ("eval_id", json!("eval_a b")),
+        ("eval_id", json!(format!("eval_{}", "a".repeat(200)))),
+        ("status", json!("fine")),
+        ("split", json!("tests")),
+        ("compiled_id", json!("art_1")),
+        ("baseline_id", json!("")),
+        ("scored", json!(-1)),
+        ("scored", json!(30.5)),
+        ("delta_low_micro", json!(1_000_001)),
+        ("delta_low_micro", json!(0.1)),
+        ("cost_per_call_micro", json!("0.01 USD")),
+        ("created_at", json!("yesterday")),
+    ] {
+        let mut strange = whole.clone();
+        strange[key] = wrong.clone();
+        assert_eq!(refused_at(&strange), format!("/{key}"), "{wrong}");
+        assert_ne!(schema.violations(&strange), [], "{key} {wrong}");
+    }
+    let mut more = whole.clone();
+    more["a/b"] = json!(1);
+    assert_eq!(refused_at(&more), "/a~1b");
+    assert_eq!(refused_at(&json!([])), "");
+    // Which of two a reader takes is anybody's guess; half a report is none.
+    let twice = whole.to_string().replacen('{', r#"{"scored": 99,"#, 1);
+    for text in [&twice, &whole.to_string()[..100]] {
+        let fault = Evaluation::read(text).unwrap_err();
+        assert!(matches!(fault, EvaluationFault::Json(_)), "{fault:?}");
+    }
+    let padded = format!("{whole}{}", " ".repeat(64 << 10));
+    assert!(matches!(Evaluation::read(&padded), Err(EvaluationFault::Large(_))));
 }

@@ -9,8 +9,8 @@ use cantrip::loom::{Actor, Contracts, Page};
 use cantrip::reply::{Guarded, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
-    Bar, By, Canary, Change, CompiledId, Evaluation, Pointer, PointerChange, PointerFault, Row, Side, SignatureId,
-    Variant,
+    Bar, By, Canary, Change, CompiledId, Evaluation, Grounds, Pointer, PointerChange, PointerFault, Row, Side,
+    SignatureId, Variant,
 };
 use serde_json::{Value, json};
 
@@ -135,17 +135,16 @@ impl Service {
             let rule = "it has no canary; name the artifact that is to be promoted";
             Refusal::from(codes::config_invalid("pointer", repointing.signature.to_string(), rule))
         })?;
-        if !forced {
-            let unmet = bar.unmet(&artifact, &pointer, evaluation.as_ref(), self.clock.now().wall);
-            if !unmet.is_empty() {
-                return Err(Bar::refusal(&artifact, &unmet));
-            }
-        }
+        let grounds = if forced {
+            Grounds::Forced { evaluation }
+        } else {
+            let cleared = bar.cleared(&artifact, &pointer, evaluation, self.clock.now().wall);
+            cleared.map_err(|unmet| Bar::refusal(&artifact, &unmet))?
+        };
         // The gate was asked about this version and no other.
         let expected = repointing.expected_version.unwrap_or(pointer.version);
         let repointing = Repointing { expected_version: Some(expected), ..repointing.clone() };
-        let eval_id = evaluation.map(|evaluation| evaluation.eval_id);
-        self.repointed(&repointing, Change::Promote { artifact, eval_id, forced }).await
+        self.repointed(&repointing, Change::Promote { artifact, grounds: Box::new(grounds) }).await
     }
 
     async fn repointed(&self, repointing: &Repointing, change: Change) -> Result<Made, Refusal> {

@@ -2,7 +2,7 @@
 
 use cantrip_canon::{AuditId, AuthorizationId, Currency, Hash, Money, PredictId, Timestamp, stable_hash};
 use cantrip_contract::{
-    Action, Artifact, ArtifactRow, BudgetPart, By, Canary, Change, CompiledId, ContractFault, Kind, ModelPart,
+    Action, Artifact, ArtifactRow, BudgetPart, By, Canary, Change, CompiledId, ContractFault, Grounds, Kind, ModelPart,
     OriginRow, PointerChange, PointerFault, PolicyPart, PredictEnd, PredictRow, Provenance, Purpose, Receipt,
     ReceiptDraft, Row, Signature, SignatureId, SignatureOrigin, SignatureRow, Status, Strategy, TimingPart, TraceMove,
     TraceRow, TraceState, TraceStorage, verify_chain,
@@ -311,7 +311,7 @@ pub(super) async fn a_pointer_changes_with_its_audit<S: Subject>(subject: S) {
         set(&base),
         set(&one),
         Change::Canary(Canary { artifact: two.clone(), percent: 10 }),
-        Change::Promote { artifact: two.clone(), eval_id: None, forced: true },
+        Change::Promote { artifact: two.clone(), grounds: Box::new(Grounds::Forced { evaluation: None }) },
         set(&base),
     ];
     for (version, wanted) in (0..).zip(changes) {

@@ -6,13 +6,14 @@ use axum::extract::State;
 use cantrip_service::cantrip::loom::ReceiptsWanted;
 use cantrip_service::cantrip::reply::{Guarded, Refusal, codes};
 use cantrip_service::contracts::contract::{
-    Bar, Canary, CompiledId, NoFiles, ReceiptId, Signature, SignatureId, SignatureOrigin,
+    Bar, Canary, CompiledId, Evaluation, NoFiles, ReceiptId, Rule, Signature, SignatureId, SignatureOrigin,
+    evaluation_schema,
 };
 use cantrip_service::contracts::{PredictReply, Predicting};
 use cantrip_service::{Course, Giving, Promotion, Repointing};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Http;
 use super::answer::Answer;
@@ -273,7 +274,8 @@ enum Way {
     Canary,
     /// No canary any more.
     Clear,
-    /// Serve `artifact`, or else the canary, to everyone, past its gate only if `forced` for a reason.
+    /// Serve `artifact`, or else the canary, to everyone, if `evaluation` speaks for it; past that gate only if `forced`
+    /// for a reason.
     Promote,
     /// Undo the last change that still stands.
     Rollback,
@@ -291,9 +293,24 @@ struct Moving {
     seed: Option<String>,
     #[serde(default)]
     forced: bool,
+    /// The report that speaks for what is promoted; the audit keeps it.
+    #[serde(default)]
+    #[schemars(schema_with = "report")]
+    evaluation: Option<Value>,
+    /// Of what is promoted: not worse, by a margin of 0.02, is enough.
+    #[serde(default)]
+    not_worse: bool,
+    /// What a call of what is promoted may cost, of a hundred of what one costs now; 125 unless it is given.
+    cost_percent: Option<u64>,
     /// The version it was looked at in; the one that stands there now unless it is given.
     expected_version: Option<u64>,
     reason: Option<String>,
+}
+
+fn report(_: &mut SchemaGenerator) -> Schema {
+    let mut either = evaluation_schema();
+    either["type"] = json!(["object", "null"]);
+    Schema::try_from(either).expect("it is an object")
 }
 
 async fn repoint(
@@ -306,7 +323,22 @@ async fn repoint(
 }
 
 async fn moved(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<Guarded, Refusal> {
-    let Moving { change, artifact, percent, seed, forced, expected_version, reason } = moving;
+    let Moving {
+        change,
+        artifact,
+        percent,
+        seed,
+        forced,
+        evaluation,
+        not_worse,
+        cost_percent,
+        expected_version,
+        reason,
+    } = moving;
+    // Whoever shows a report means it to count.
+    if change != Way::Promote && evaluation.is_some() {
+        return Err(codes::schema("the body", "/evaluation", "only promoting asks for one").into());
+    }
     let named: Option<CompiledId> = artifact.as_deref().map(parsed).transpose()?;
     let lacks = |field: &str| Refusal::from(codes::schema("the body", format!("/{field}"), "this change needs it"));
     let repointing = Repointing { signature, expected_version, actor: caller.owner.clone(), reason };
@@ -319,7 +351,11 @@ async fn moved(caller: &Caller, signature: SignatureId, moving: Moving) -> Resul
         Way::Clear => Course::Clear,
         Way::Rollback => Course::Rollback { to: None },
         Way::Promote => {
-            let promotion = Promotion { artifact: named, evaluation: None, bar: Bar::default(), forced };
+            let evaluation = evaluation.as_ref().map(Evaluation::of).transpose();
+            let evaluation = evaluation.map_err(|fault| fault.refusal("the body", "/evaluation"))?;
+            let rule = if not_worse { Rule::NOT_WORSE } else { Rule::Better };
+            let cost_percent_max = cost_percent.unwrap_or(Bar::default().cost_percent_max);
+            let promotion = Promotion { artifact: named, evaluation, bar: Bar { rule, cost_percent_max }, forced };
             return Ok(caller.service.promote(repointing, promotion).await);
         }
     };

@@ -2,6 +2,8 @@
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
+use cantrip_service::cantrip::MachineClock;
+use cantrip_service::cantrip::canon::Clock;
 use serde_json::json;
 
 use super::support::{refused, server};
@@ -48,6 +50,45 @@ async fn a_signature_is_published_served_and_pointed_at() {
     refused(server.post(&format!("/v1/pointers/{id}"), json!({"change": "set"})).await, 422, codes::SCHEMA.any());
     let asked = json!({"signature": "@acme/text/Classify.v1", "input": {"text": "x"}});
     refused(server.post("/v1/predict", asked).await, 400, codes::CONFIG_INVALID.any());
+}
+
+#[tokio::test]
+async fn an_artifact_is_promoted_by_the_report_that_speaks_for_it() {
+    let server = server().await;
+    let (_, envelope) = server.post("/v1/signatures", json!({"definition": SIGNATURE})).await;
+    let base = envelope["data"]["compiled_id"].clone();
+    let kept = json!({"signature": "@acme/text/Classify.v1", "artifact": {"instructions": "Classify with care."}});
+    let (status, envelope) = server.post("/v1/artifacts", kept).await;
+    assert_eq!(status, 201, "{envelope}");
+    let better = envelope["data"]["compiled_id"].clone();
+    let at = "/v1/pointers/%40acme%2Ftext%2FClassify.v1";
+    server.post(at, json!({"change": "set", "artifact": base})).await;
+    let evaluation = json!({
+        "v": 1, "kind": "evaluation", "eval_id": "eval_1", "signature_id": "@acme/text/Classify.v1",
+        "status": "succeeded", "split": "test", "compiled_id": better, "baseline_id": base, "scored": 30,
+        "delta_low_micro": -20_000, "cost_per_call_micro": 150, "baseline_cost_per_call_micro": 100,
+        "created_at": MachineClock::new().now().wall,
+    });
+    let promote = json!({"change": "promote", "artifact": better, "evaluation": evaluation});
+    let refused_for = refused(server.post(at, promote.clone()).await, 409, codes::PROMOTE_GATE.any());
+    assert_eq!(refused_for["data"]["conditions"], json!(["not_better", "too_dear"]));
+    let mut torn = promote.clone();
+    torn["evaluation"]["scored"] = json!("many");
+    let torn = refused(server.post(at, torn).await, 422, codes::SCHEMA.any());
+    assert_eq!(torn["data"]["path"], "/evaluation/scored");
+    let mut elsewhere = promote.clone();
+    elsewhere["change"] = json!("set");
+    refused(server.post(at, elsewhere).await, 422, codes::SCHEMA.any());
+    let mut lower = promote;
+    (lower["not_worse"], lower["cost_percent"]) = (json!(true), json!(150));
+    let (status, envelope) = server.post(at, lower).await;
+    assert_eq!(status, 200, "{envelope}");
+    assert_envelope(&envelope, codes::CHANGED.any());
+    let audits = server.value(&format!("{at}/audits")).await;
+    let audit = &audits["items"][1];
+    assert_eq!((&audit["eval_id"], &audit["metadata"]["evaluation"]), (&json!("eval_1"), &evaluation));
+    let bar = json!({"rule": {"not_worse": {"margin_micro": 20_000}}, "cost_percent_max": 150});
+    assert_eq!(audit["metadata"]["bar"], bar);
 }
 
 #[tokio::test]
