@@ -60,7 +60,8 @@ impl Casting {
         self
     }
 
-    /// An authorization of its own, for so much in all, with everything below it. No other pays for it.
+    /// For so much in all, with everything below it. The local owner gives it an authorization of its own, and no other
+    /// pays for it; whoever else asks gives itself nothing: their authorization pays, and no more than this of it.
     pub fn budget(mut self, budget: Money) -> Self {
         self.budget = Some(budget);
         self
@@ -165,26 +166,27 @@ impl Runtime {
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
+        let further = match self.bounded(run, budget).await {
+            Ok(further) => further,
+            Err(refusal) => return Err(Box::new(self.refused("cast", refusal).await)),
+        };
+        let circle = cantrip.circle().warded(&further);
         let first = (|| {
             let made = made(cantrip, entity, Origin::Root, seed, context.as_deref(), &labels, &mut bodies)?;
             let about = Intent::New(Held::of(intent.clone(), &mut bodies)?);
             let root = cantrip.root(&mut bodies)?;
-            let cast = begun(cantrip.circle(), entity, self.ids().next(now), about);
+            let mut cast = begun(&circle, entity, self.ids().next(now), about);
+            cast.budget = further.max_cost.first().copied();
             Ok::<_, cantrip_loom::Error>((root, made, cast))
         })();
         let (root, made, cast) = match first {
             Ok(first) => first,
             Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
         };
-        if let Some(budget) = budget
-            && let Err(refusal) = self.grant(run, budget).await
-        {
-            return Err(Box::new(self.refused("cast", refusal).await));
-        }
         Ok(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
-            circle: cantrip.circle().clone(),
+            circle,
             run,
             loom: cantrip.loom_id(),
             entity,
@@ -364,7 +366,7 @@ pub(crate) struct Sending {
     pub bodies: Vec<Body>,
     /// Wards of this cast alone.
     pub further: Wards,
-    /// An authorization of this cast alone.
+    /// The most that this cast may spend.
     pub budget: Option<Money>,
     pub run: Option<RunId>,
     pub cancel: Cancel,
@@ -471,12 +473,13 @@ impl Entity {
             },
             Err(refusal) => return runtime.refused(name, refusal).await,
         };
-        if let Some(budget) = budget
-            && let Err(refusal) = runtime.grant(run, budget).await
-        {
-            self.give_back(Some(kept));
-            return runtime.refused(name, refusal).await;
-        }
+        let further = match runtime.bounded(run, budget).await {
+            Ok(bound) => further.and(&bound),
+            Err(refusal) => {
+                self.give_back(Some(kept));
+                return runtime.refused(name, refusal).await;
+            }
+        };
         let circle = cantrip.circle().warded(&further);
         let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();

@@ -9,8 +9,8 @@ use cantrip_canon::{CastId, EntityId, LoomId, RunId};
 use cantrip_circle::Circle;
 use cantrip_crystal::Crystal;
 use cantrip_loom::{
-    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Opening, Outcome, ParkReason, Parked,
-    RunKind, TruncationReason,
+    Body, Content, Ending, Environment, Event, Failed, Fault, Intent, Lease, Loom, Opening, Outcome, ParkReason,
+    Parked, RunKind, TruncationReason,
 };
 use cantrip_reply::{AnyCode, Call, Guarded, Refusal, Reply, ReplyBuilder, Trace, codes};
 use futures_util::FutureExt;
@@ -297,6 +297,8 @@ impl Episode {
             }
             Start::TakesOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
+                // Whoever goes on with it, it is its owner's, and its owner pays.
+                let runtime = runtime.acting_for(runtime.loom().run(id).await?.owner);
                 let purse = Purse::of(&runtime, &cantrip, id, entity).await?;
                 let mut run = Run::with(runtime.clone(), id, loom, trace, cancel, lease, purse).await?;
                 run.office.is_about(entity);

@@ -9,6 +9,7 @@ mod episode;
 pub mod events;
 pub mod fold;
 mod fork;
+mod funds;
 mod journal;
 pub mod limits;
 mod lineage;
@@ -29,6 +30,7 @@ pub use driver::{Clerk, Closes, Closing, MachineClock, MachineEntropy, Opens, Pa
 pub use entity::{Casting, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};
 pub use fork::{Continuing, Forking};
+pub use funds::{Funds, Nameless, owner_of};
 pub use live::{Live, Upserts};
 pub use recipe::{Cantrip, loom_named};
 

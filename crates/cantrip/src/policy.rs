@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use cantrip_canon::{EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
+use cantrip_canon::{Currency, EntityId, Hash, RunId, Timestamp, TurnId, stable_hash};
 use cantrip_loom::{
     CallId, CallSettled, Caller, Error, Event, Journal, Judged, Ledger, Loom, Record, Seq, Started, Utterance,
 };
@@ -32,37 +32,54 @@ pub fn free_call(
     run: RunId,
     entity: EntityId,
     named: Named,
-    terms: &Terms,
+    currency: Currency,
 ) -> PolicyInput {
     let mut subject = Subject::gate_call(gate, args, judged.labels.clone());
     subject.approval_ward = judged.approval_ward;
+    let principal = Principal {
+        owner: judged.owner.clone(),
+        run_id: Some(run.to_string()),
+        root_run_id: Some(run.to_string()),
+        thread_id: Some(entity.to_string()),
+        autopilot_id: judged.agent.clone(),
+    };
+    PolicyInput {
+        authorization: Some(named),
+        request: Request { amount: 0, currency: Some(currency), priced: true },
+        approval: judged.approval.clone(),
+        ..unpaid_call(judged.at, Phase::Gate, subject, principal, judged.touched.clone())
+    }
+}
+
+/// The question about a call that nobody pays for. What it would cost does not matter: the answer is no.
+pub(crate) fn unpaid_call(
+    at: Timestamp,
+    phase: Phase,
+    subject: Subject,
+    principal: Principal,
+    touched: Option<Vec<String>>,
+) -> PolicyInput {
     PolicyInput {
         v: POLICY_INPUT_VERSION,
         policy_id: POLICY.to_owned(),
-        phase: Phase::Gate,
-        at: judged.at,
+        phase,
+        at,
         subject,
-        principal: Principal {
-            owner: judged.owner.clone(),
-            run_id: Some(run.to_string()),
-            root_run_id: Some(run.to_string()),
-            thread_id: Some(entity.to_string()),
-            autopilot_id: judged.agent.clone(),
-        },
-        authorization: Some(named),
+        principal,
+        authorization: None,
         usage: Usage {
             spent: 0,
             reserved: 0,
-            day: judged.at.day(),
+            day: at.day(),
             day_spent: 0,
             day_reserved: 0,
             run_cap: None,
             open_attempt: None,
         },
-        request: Request { amount: 0, currency: Some(terms.currency), priced: true },
-        approval: judged.approval.clone(),
+        request: Request { amount: 0, currency: None, priced: true },
+        approval: None,
         guards: Guards::default(),
-        trifecta: Trifecta { ward: judged.touched.is_some(), touched: judged.touched.clone().unwrap_or_default() },
+        trifecta: Trifecta { ward: touched.is_some(), touched: touched.unwrap_or_default() },
     }
 }
 
@@ -196,7 +213,7 @@ impl Again<'_> {
         };
         let named = Named { authorization_id: id.to_string(), revision: judged.revision, terms_hash: terms.hash() };
         let args = stable_hash(&args)?;
-        let input = free_call(judged, &gate, args, run, entity, named, &terms);
+        let input = free_call(judged, &gate, args, run, entity, named, terms.currency);
         self.check(call, judged.at, &input, &made.decision).await
     }
 }

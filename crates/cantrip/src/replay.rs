@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::driver::{Environs, Runtime, Spoken, Step, groups};
 use crate::entity::nothing_yet;
+use crate::funds::Funds;
 use crate::journal::logs;
 use crate::machine::{DECIDED, Effect, Facts, Happened, Machine, Medium, Past, World};
 use crate::recipe::Cantrip;
@@ -365,7 +366,7 @@ impl Again<'_> {
             words: &spoken,
             tokens_left: self.tokens_left,
             money_left: self.money_left,
-            payer: None,
+            funds: Funds::Uncounted,
             elapsed: Duration::ZERO,
         };
         Ok(act(machine, &world)?)

@@ -6,16 +6,22 @@ use crate::support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cantrip::policy::Redecided;
 use cantrip::{Call, Cantrip, Casting, Runtime};
 use cantrip_canon::{IdSource, Money, Timestamp};
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Crystal, Price, Rates, Request, Response, Retry};
-use cantrip_loom::{Answer, AnyLoom, Journal, Ledger, Memory, Page, Step, StepId, TruncationReason, Usage, Wanted};
+use cantrip_loom::{
+    Actor, Answer, AnyLoom, Contracts, Journal, Ledger, Loom, Memory, Page, ReceiptsWanted, Settlement, Step, StepId,
+    TruncationReason, Usage, Wanted,
+};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Scope, Terms};
 use serde_json::json;
-use support::{Acting, Count, Dying, call, done, house_of, intent_of, memory, said_before, script, talking};
+use support::{
+    Acting, Count, Dying, call, counting_again, done, house_of, intent_of, memory, said_before, script, talking,
+};
 
 pub(crate) fn money(text: &str) -> Money {
     text.parse().unwrap()
@@ -275,6 +281,75 @@ async fn an_owner_that_dies_during_a_request_leaves_it_to_be_reconciled_and_the_
     let states: Vec<_> = rows(&heir).await.iter().map(|(state, attempt, _, _)| (*state, *attempt)).collect();
     assert_eq!(states, [("reconcile_required", 1), ("committed", 2), ("committed", 1)]);
     adds_up(&heir).await;
+}
+
+/// A crystal that echoes first and is over then, and counts what it is asked.
+fn echoing(requests: &Count) -> Cantrip {
+    let seen = requests.clone();
+    let crystal = Acting(move |request: &Request| {
+        seen.up();
+        if said_before(request) > 0 {
+            return done("over").with_usage(used(100, 10));
+        }
+        call("echo", json!({"text": 1})).with_usage(used(100, 10))
+    });
+    talking(&script([])).crystal(crystal).price(listed()).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_on_with_a_run_its_owner_pays_for_it() {
+    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let (cantrip, ann) = (echoing(&requests), Actor::new("ann").unwrap());
+    let hers = grant(&house_of(memory.clone(), 3), "any", |terms| {
+        (terms.owner, terms.scope) = ("user:ann".parse().unwrap(), Scope::default());
+        terms.max_total = Some(1_000_000);
+    })
+    .await;
+    let dying = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).acting_for(ann);
+    let died = dying.cast(&cantrip, Casting::on("go")).await;
+    let heir = house_of(memory, 2);
+    let cast = heir.resume(&cantrip, died.run.unwrap()).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    let paid = heir.loom().reservations(Wanted::default(), Page::FIRST).await.unwrap().items;
+    let payers: Vec<AuthorizationRef> = paid.iter().map(|booked| booked.row.terms().authorization).collect();
+    assert_eq!((payers.len(), payers.iter().all(|payer| *payer == hers)), (2, true), "{payers:?}");
+    let receipt = heir.loom().receipts(ReceiptsWanted::default(), Page::FIRST).await.unwrap().items.remove(0);
+    assert_eq!(receipt.owner, "ann");
+    adds_up(&heir).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_pays_for_enters_no_gate_and_asks_no_crystal() {
+    let (memory, requests) = (AnyLoom::new(Memory::new()), Count::default());
+    let cantrip = echoing(&requests);
+    let nobody = house_of(memory.clone(), 3).acting_for(Actor::new("service:night").unwrap());
+    let missing = "policy_denied.authorization_missing";
+    for budget in [None, Some(money("5 USD"))] {
+        let casting = budget.into_iter().fold(Casting::on("go"), Casting::budget);
+        let cast = nobody.cast(&cantrip, casting).await;
+        assert_code(cast.reply(), codes::NOT_AUTHORIZED);
+        assert_eq!((&cast.reply().data()["reason_code"], requests.get()), (&json!(missing), 0));
+        let made = nobody.loom().decisions(cast.run.unwrap()).await.unwrap();
+        assert_eq!(made.iter().map(|made| made.decision.reason_code.as_str()).collect::<Vec<_>>(), [missing]);
+        assert_eq!(nobody.redecide(cast.run.unwrap()).await.unwrap(), Redecided::Same { decisions: 1 });
+    }
+    assert_eq!(rows(&nobody).await, []);
+    // Begun by the person at the machine, gone on with where callers elsewhere are served: the call that was open and could
+    // be made again is denied, and so is the next request.
+    let looks = Count::default();
+    let crystal = script([call("look", json!({"n": 5})).with_usage(used(100, 10)), done("never")]);
+    let cantrip = talking(&crystal).gate(counting_again("look", &looks)).price(listed()).build().unwrap();
+    let died = house_of(AnyLoom::new(Dying::after(memory.clone(), 3)), 1).cast(&cantrip, Casting::on("go")).await;
+    let beyond = house_of(memory, 2).open_beyond_this_machine();
+    let cast = beyond.resume(&cantrip, died.run.unwrap()).await;
+    assert_code(cast.reply(), codes::NOT_AUTHORIZED);
+    assert_eq!((&cast.reply().data()["reason_code"], looks.get()), (&json!(missing), 1));
+    let turn = beyond.loom().turn(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    let Settlement::Settled(look) = &turn.gate_calls[0].settlement else { panic!("{turn:?}") };
+    let decided = look.decision.as_ref().expect("policy was asked");
+    assert_eq!((decided.decision.reason_code.as_str(), decided.authorization_id), (missing, None));
+    assert_eq!(beyond.redecide(died.run.unwrap()).await.unwrap(), Redecided::Same { decisions: 3 });
+    adds_up(&beyond).await;
 }
 
 #[tokio::test(start_paused = true)]

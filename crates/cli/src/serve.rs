@@ -72,6 +72,7 @@ impl Serve {
             Some(owner) => runtime.owned_by(owner),
             None => runtime,
         };
+        let runtime = if address.ip().is_loopback() { runtime } else { runtime.open_beyond_this_machine() };
         let house = House::open(runtime, Shelf::new(Arc::clone(&store))?);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
@@ -139,7 +140,21 @@ async fn picked_up(house: House, store: Arc<store::Store>) {
         let service = house.service(&cantrip_serve::local());
         service.recover().await?;
         let orphans = service.orphans().await?;
-        Ok::<_, Refusal>(orphans.into_iter().filter(|run| run.kind == RunKind::Cast).collect::<Vec<_>>())
+        let mut taken_up = Vec::new();
+        for orphan in orphans.into_iter().filter(|run| run.kind == RunKind::Cast) {
+            // What nobody pays for here would end as soon as it is touched; elsewhere, or later, it can go on.
+            let cast = match orphan.entity_id {
+                Some(entity) => house.grimoire().of_entity(entity).await.ok(),
+                None => None,
+            };
+            let agent = cast.and_then(|cast| cast.name().map(str::to_owned));
+            if service.is_funded(&orphan, agent).await? {
+                taken_up.push(orphan);
+            } else {
+                tracing::info!(run = %orphan.run_id, owner = orphan.owner.as_str(), "nobody pays for it here: it is left");
+            }
+        }
+        Ok::<_, Refusal>(taken_up)
     };
     let orphans = match found.await {
         Ok(orphans) => orphans,

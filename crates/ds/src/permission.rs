@@ -4,8 +4,8 @@ use cantrip::canon::{Money, Now};
 use cantrip::crystal::{AnyCrystal, Crystal, Price};
 use cantrip::reply::{Refusal, codes};
 use cantrip::spend::{
-    Authorization, Decision, Guards, Named, Owner, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms,
-    Trifecta, Usage,
+    Authorization, Decision, Guards, Named, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms, Trifecta,
+    Usage,
 };
 use cantrip_contract::{PolicyPart, Rendered, SignatureId};
 use serde_json::json;
@@ -15,12 +15,6 @@ use crate::papers::Filing;
 
 /// What policy is asked by.
 const POLICY: &str = "ds.predict.v1";
-
-pub(crate) fn owner_of(owner: &str) -> Result<Owner, Refusal> {
-    owner.parse().map_err(|_| {
-        codes::schema("owner", "/owner", "it is local, system, user:NAME, guest:NAME or service:NAME").into()
-    })
-}
 
 /// What policy is asked: the least that the first request can cost.
 pub(crate) fn question(

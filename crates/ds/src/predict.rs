@@ -14,12 +14,12 @@ use cantrip::circle::Medium;
 use cantrip::circle::javascript::{Javascript, Options};
 use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{
-    Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Ledger, Loom, Opening,
-    RunKind, Step, StepId, TruncationReason,
+    Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Loom, Opening, RunKind, Step,
+    StepId, TruncationReason,
 };
 use cantrip::reply::{Filled, Guarded, Refusal, Success, codes};
 use cantrip::spend::{Authorization, AuthorizationRef, Decision, PolicyInput, Principal, Ruling, evaluate};
-use cantrip::{Cancel, CastReply, Casting, Opens, Runtime, loom_named, store_refusal};
+use cantrip::{Cancel, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, store_refusal};
 use cantrip_contract::{
     Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
     Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
@@ -30,7 +30,7 @@ use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
 use crate::history::history;
 use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
 use crate::papers::{Files, Filing};
-use crate::permission::{denial, owner_of, question, said};
+use crate::permission::{denial, question, said};
 use crate::programs::{Made, direct, programmed, variables};
 use crate::structured::Mode;
 use crate::trace::{TraceMode, Traces};
@@ -175,6 +175,10 @@ impl From<Refusal> for Unanswered {
     fn from(refusal: Refusal) -> Self {
         Self { refusal, predicted: Box::default() }
     }
+}
+
+fn actor(owner: &str) -> Result<Actor, Refusal> {
+    Actor::new(owner).map_err(|_| Nameless.into())
 }
 
 pub(crate) fn stored(error: Error) -> Refusal {
@@ -411,7 +415,7 @@ impl Predictor {
                 (programmed(made, crystal, sub_crystal, medium, &variables)?, Some(variables))
             }
         };
-        let runtime = self.runtime.attended_by(Files(Arc::new(filing)));
+        let runtime = self.runtime.acting_for(actor(&filing.owner)?).attended_by(Files(Arc::new(filing)));
         let payer = asked.authorization_id.as_deref().and_then(|id| id.parse().ok());
         let runtime = payer.map_or_else(|| runtime.clone(), |payer| runtime.paid_by(payer));
         let reply = match begin {
@@ -530,22 +534,19 @@ impl Predictor {
     ) -> Result<Filing, Unanswered> {
         let run: RunId = self.ids.next(filing.started.wall);
         let principal = Principal {
-            owner: owner_of(&filing.owner)?,
+            owner: owner_of(&actor(&filing.owner)?).map_err(Refusal::from)?,
             run_id: Some(run.to_string()),
             root_run_id: Some(run.to_string()),
             thread_id: thread.map(|thread| thread.to_string()),
             autopilot_id: Some(filing.signature.to_string()),
         };
         let named = filing.asked.authorization_id.as_deref().and_then(|id| id.parse::<AuthorizationRef>().ok());
-        let found = match named {
-            Some(named) => self.runtime.loom().authorization(named).await.map(Some),
-            None => self.runtime.loom().payer(principal.clone()).await,
-        };
-        let payer = match found {
-            Ok(payer) => payer,
+        let payer = match self.runtime.funds(principal.clone(), named).await.map_err(stored)? {
+            // What a predict costs is on its receipt.
+            Funds::Uncounted => return Err(stored(Error::NoLedger).into()),
             // Nobody pays then, and policy says so.
-            Err(Error::NotFound { .. }) => None,
-            Err(error) => return Err(stored(error).into()),
+            Funds::Missing => None,
+            Funds::Paid(payer) => Some(payer),
         };
         let input = question(&filing, crystal, rendered, principal, payer.as_ref());
         let terms = payer.as_ref().map(Authorization::terms);
@@ -573,7 +574,7 @@ impl Predictor {
         let opening = Opening {
             kind: RunKind::Predict,
             loom_id: opens.loom,
-            owner: Actor::new(filing.owner.clone()).map_err(|_| Refusal::from(codes::crash()))?,
+            owner: actor(&filing.owner)?,
             entity_id: None,
             root_run_id: None,
         };

@@ -3,7 +3,8 @@
 use cantrip::canon::RunId;
 use cantrip::loom::{Journal, Page, RunView};
 use cantrip::reply::Refusal;
-use cantrip::{Cancel, Cantrip, CastReply, store_refusal};
+use cantrip::spend::Principal;
+use cantrip::{Cancel, Cantrip, CastReply, Funds, owner_of, store_refusal};
 use futures_util::{StreamExt, stream};
 
 use crate::Service;
@@ -22,6 +23,21 @@ impl Service {
                 Some(after) => page.after = Some(after),
                 None => return Ok(found),
             }
+        }
+    }
+
+    /// Whether someone pays for a run of this agent here; a store without a ledger asks nobody.
+    pub async fn is_funded(&self, run: &RunView, agent: Option<String>) -> Result<bool, Refusal> {
+        let principal = Principal {
+            owner: owner_of(&run.owner)?,
+            run_id: Some(run.run_id.to_string()),
+            root_run_id: Some(run.run_id.to_string()),
+            thread_id: run.entity_id.map(|entity| entity.to_string()),
+            autopilot_id: agent,
+        };
+        match self.runtime().funds(principal, None).await.map_err(|error| store_refusal(&error))? {
+            Funds::Uncounted | Funds::Paid(_) => Ok(true),
+            Funds::Missing => Ok(false),
         }
     }
 

@@ -2,16 +2,29 @@
 
 use cantrip_canon::kinds;
 use cantrip_canon::{Money, RunId};
+use cantrip_circle::Wards;
 use cantrip_loom::{Answer, Conflict, Journal, Step, StepId};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{AuthorizationRef, Authorize, Constraints, Mode, Operation, Owner, Scope, Terms};
 
 use super::{Runtime, store_refusal};
+use crate::funds::owner_of;
 
 impl Runtime {
+    /// Bounds what a run may spend, and gives the wards that do so where no authorization does. Money is the house's to give:
+    /// an owner whose budget were a grant would give it to itself.
+    pub(crate) async fn bounded(&self, run: RunId, budget: Option<Money>) -> Result<Wards, Refusal> {
+        let Some(budget) = budget else { return Ok(Wards::default()) };
+        if owner_of(self.actor())? == Owner::local() {
+            self.grant(run, budget).await?;
+            return Ok(Wards::default());
+        }
+        Ok(Wards { max_cost: vec![budget], ..Wards::default() })
+    }
+
     /// Authorizes this run alone to spend so much in all. It is the most specific authorization there is, so nothing else
     /// pays for the run, now or when it is resumed.
-    pub(crate) async fn grant(&self, run: RunId, budget: Money) -> Result<(), Refusal> {
+    async fn grant(&self, run: RunId, budget: Money) -> Result<(), Refusal> {
         let now = self.now().wall;
         let authorization = AuthorizationRef::Issued(self.ids().next::<kinds::Authorization>(now));
         let terms = Terms {

@@ -9,15 +9,18 @@ use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use super::{Run, Stopped};
-use crate::machine::{About, Facts, FreeCall, Inquiry, Payer, Said};
-use crate::policy::free_call;
+use crate::funds::Funds;
+use crate::machine::{About, Facts, FreeCall, Inquiry, Payer, Said, request_to};
+use crate::policy::{free_call, unpaid_call};
 
 impl Run {
     /// What policy says to each of these, under the terms of who pays; where nobody keeps a ledger nobody says anything.
     pub(super) async fn judge(&self, facts: &Facts, inquiries: Vec<Inquiry>) -> Result<Vec<Said>, Stopped> {
         self.purse.look(&self.runtime).await?;
-        let Some(payer) = self.purse.payer() else {
-            return Ok(inquiries.iter().map(|_| Said::Nothing).collect());
+        let payer = match self.purse.funds() {
+            Funds::Uncounted => return Ok(inquiries.iter().map(|_| Said::Nothing).collect()),
+            Funds::Missing => return Ok(inquiries.into_iter().map(|inquiry| self.unfunded(inquiry, facts)).collect()),
+            Funds::Paid(payer) => payer,
         };
         let mut said = Vec::with_capacity(inquiries.len());
         for Inquiry { call, about } in inquiries {
@@ -29,6 +32,29 @@ impl Run {
             });
         }
         Ok(said)
+    }
+
+    /// Policy denies whatever nobody pays for.
+    fn unfunded(&self, Inquiry { call, about }: Inquiry, facts: &Facts) -> Said {
+        let at = self.runtime.now().wall;
+        let principal = self.purse.principal(facts.run, facts.cantrip.name());
+        let is_request = matches!(about, About::Request);
+        let (phase, subject, touched) = match about {
+            About::Request => (Phase::Spend, request_to(facts.crystal()), None),
+            About::Paid(subject) => (Phase::Spend, *subject, None),
+            About::Free(asked) => {
+                let FreeCall { gate, args, labels, approval_ward, touched, approval: _ } = *asked;
+                (Phase::Gate, Subject { approval_ward, ..Subject::gate_call(gate, args, labels) }, touched)
+            }
+        };
+        let input = unpaid_call(at, phase, subject, principal, touched);
+        let decision = evaluate(&input, None);
+        if is_request {
+            self.office.refuses(&decision, None);
+        }
+        let call = CallKey::new(call.to_string()).expect("a call id is short enough for a key");
+        let id = self.runtime.ids().next(at);
+        Said::Unfunded(Box::new(Decided { id, run: facts.run, call, phase, decision, input, at }))
     }
 
     fn judged(&self, call: CallId, asked: FreeCall, facts: &Facts, payer: &Payer) -> Said {
@@ -44,7 +70,7 @@ impl Run {
             approval_ward,
             approval,
         };
-        let input = free_call(&judged, &gate, args, facts.run, payer.thread, payer.named.clone(), &payer.terms);
+        let input = free_call(&judged, &gate, args, facts.run, payer.thread, payer.named.clone(), payer.currency);
         let decision = evaluate(&input, Some(&payer.terms));
         // A call id is short enough for a key.
         let Ok(call) = CallKey::new(call.to_string()) else { return Said::Nothing };

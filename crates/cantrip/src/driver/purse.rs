@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use cantrip_canon::{Currency, EntityId, Money, RunId};
 use cantrip_circle::Wards;
-use cantrip_loom::{Error, Ledger};
+use cantrip_loom::Ledger;
 use cantrip_spend::{Authorization, Move, Named, Operation, Owner, Principal, ReservationId, SetCap};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::{Runtime, Stopped, Tokens};
+use crate::funds::{Funds, owner_of};
 use crate::limits::POLICY_LOOK_MS;
 use crate::machine::Payer;
 use crate::recipe::Cantrip;
@@ -24,7 +25,11 @@ use crate::recipe::Cantrip;
 /// The money of one run.
 #[derive(Debug)]
 pub(crate) struct Purse {
-    payer: Mutex<Option<Arc<Payer>>>,
+    /// Whose money it is.
+    owner: Owner,
+    /// The entity whose conversation it is: the root's, for all of its tree.
+    thread: EntityId,
+    funds: Mutex<Funds<Arc<Payer>>>,
     /// When the authorization was last looked at.
     looked: Mutex<Option<Instant>>,
     currency: Currency,
@@ -45,7 +50,7 @@ impl Purse {
         run: RunId,
         entity: EntityId,
     ) -> Result<Self, Stopped> {
-        let owner = Owner::local();
+        let owner = owner_of(runtime.actor()).map_err(Stopped::Nameless)?;
         let principal = Principal {
             owner: owner.clone(),
             run_id: Some(run.to_string()),
@@ -53,25 +58,33 @@ impl Purse {
             thread_id: Some(entity.to_string()),
             autopilot_id: cantrip.name().map(str::to_owned),
         };
-        let found = match runtime.named_payer() {
-            Some(named) => runtime.loom().authorization(named).await.map(Some),
-            None => runtime.loom().payer(principal).await,
-        };
-        let authorization = match found {
-            Ok(found) => found,
-            Err(Error::NoLedger) => None,
-            Err(error) => return Err(error.into()),
-        };
+        let found = runtime.funds(principal, runtime.named_payer()).await?;
         let currency = cantrip.price().currency();
-        let payer = authorization.as_ref().map(|found| Arc::new(paying(found, owner, entity)));
-        let room = authorization.as_ref().and_then(room);
+        let room = found.as_ref().paid().and_then(room);
+        let funds = found.map(|found| Arc::new(paying(&found, owner.clone(), entity)));
         let (account, held, settled) = (Tokens::default(), Mutex::default(), Notify::new());
-        let (payer, looked) = (Mutex::new(payer), Mutex::new(Some(Instant::now())));
-        Ok(Self { payer, looked, currency, account, room: Mutex::new(room), held, settled })
+        let (funds, looked) = (Mutex::new(funds), Mutex::new(Some(Instant::now())));
+        Ok(Self { owner, thread: entity, funds, looked, currency, account, room: Mutex::new(room), held, settled })
     }
 
+    pub(crate) fn funds(&self) -> Funds<Arc<Payer>> {
+        self.funds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who pays, if anybody does.
     pub(crate) fn payer(&self) -> Option<Arc<Payer>> {
-        self.payer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.funds().paid()
+    }
+
+    /// Who asks, for policy, in a run of an agent of this name.
+    pub(crate) fn principal(&self, run: RunId, agent: Option<&str>) -> Principal {
+        Principal {
+            owner: self.owner.clone(),
+            run_id: Some(run.to_string()),
+            root_run_id: Some(run.to_string()),
+            thread_id: Some(self.thread.to_string()),
+            autopilot_id: agent.map(str::to_owned),
+        }
     }
 
     pub(crate) fn currency(&self) -> Currency {
@@ -164,8 +177,8 @@ impl Purse {
         }
         let found = runtime.loom().authorization(payer.authorization).await?;
         if found.agreement.revision != payer.named.revision {
-            let renewed = Some(Arc::new(paying(&found, payer.owner.clone(), payer.thread)));
-            *self.payer.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+            let renewed = Funds::Paid(Arc::new(paying(&found, payer.owner.clone(), payer.thread)));
+            *self.funds.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
         }
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room(&found);
         Ok(())

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
+use crate::funds::Nameless;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::Words;
 
@@ -38,6 +39,7 @@ pub(crate) enum Stopped {
     Unpaid,
     /// Nothing serves the medium of the circle.
     Unserved(&'static str),
+    Nameless(Nameless),
 }
 
 impl From<Error> for Stopped {
@@ -51,6 +53,7 @@ impl Stopped {
         match self {
             Self::Store(error) => store_refusal(error),
             Self::Fenced { held, now } => codes::lease_lost(run.to_string(), now.get(), held.get()).into(),
+            Self::Nameless(nameless) => (*nameless).into(),
             Self::Unserved(medium) => codes::sandbox_unavailable(*medium, "nothing serves it here").into(),
             Self::Conflict(Conflict::EntityBusy { entity, run }) => {
                 codes::busy("entity", entity.to_string(), run.to_string()).into()

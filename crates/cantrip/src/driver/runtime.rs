@@ -43,6 +43,8 @@ struct Inner {
     clerk: Option<Arc<dyn Clerk>>,
     /// Who pays for what is cast, where someone said so.
     payer: Option<AuthorizationRef>,
+    /// Callers elsewhere reach it.
+    open_beyond: bool,
     /// Whether the store keeps receipts, once someone asked.
     keeps_contracts: Arc<tokio::sync::OnceCell<bool>>,
     /// The runs that are under way here.
@@ -87,6 +89,7 @@ impl Runtime {
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             clerk: None,
             payer: None,
+            open_beyond: false,
             keeps_contracts: Arc::default(),
             under_way: Arc::default(),
             swept: Arc::default(),
@@ -150,6 +153,17 @@ impl Runtime {
     #[must_use]
     pub fn paid_by(&self, authorization: AuthorizationRef) -> Self {
         self.changed(|inner| inner.payer = Some(authorization))
+    }
+
+    /// The same house, reached by callers elsewhere: what its store gives the person at this machine pays for nobody, and
+    /// whoever asks needs an authorization that someone issued.
+    #[must_use]
+    pub fn open_beyond_this_machine(&self) -> Self {
+        self.changed(|inner| inner.open_beyond = true)
+    }
+
+    pub(crate) fn is_open_beyond(&self) -> bool {
+        self.0.open_beyond
     }
 
     pub(crate) fn named_payer(&self) -> Option<AuthorizationRef> {

@@ -331,7 +331,7 @@ impl Seat {
 
     fn told<T>(&mut self, act: impl FnOnce(&mut Machine, &World<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let elapsed = self.elapsed();
-        let payer = self.run.purse.payer();
+        let funds = self.run.purse.funds();
         let Self { run, machine, .. } = self;
         let spoken = Spoken { guard: run.runtime.guard(), trace: &run.trace, what: "crystal" };
         let world = World {
@@ -340,7 +340,7 @@ impl Seat {
             words: &spoken,
             tokens_left: run.tokens.left(machine.facts().entity),
             money_left: run.purse.left(machine.facts().entity),
-            payer: payer.as_deref(),
+            funds: funds.as_ref().map(|payer| &**payer),
             elapsed,
         };
         act(machine, &world)

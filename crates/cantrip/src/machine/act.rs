@@ -202,7 +202,7 @@ impl Machine {
             calls: u64::from(asks.number.saturating_sub(1)),
             touched: touched.clone(),
             children: self.children,
-            askable: self.facts.askable || world.payer.is_some(),
+            askable: self.facts.askable || world.funds.is_counted(),
         };
         let asked = Asking { gate: &asks.gate, given: asks.given.clone() };
         let (effect, reasons) = match self.facts.circle.decide(asked, &standing) {
@@ -375,7 +375,7 @@ impl Machine {
     /// have been taken back since.
     pub(super) fn repeat(&mut self, numbers: Vec<u32>, world: &World<'_>) -> Result<Option<Effect>, Error> {
         let mut entries = Vec::new();
-        for number in numbers.iter().copied().filter(|_| world.payer.is_some()) {
+        for number in numbers.iter().copied().filter(|_| world.funds.is_counted()) {
             let judged = self.group()?.decisions.contains_key(&number) || self.group()?.reservation(number).is_some();
             if judged {
                 continue;

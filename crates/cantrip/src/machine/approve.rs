@@ -194,7 +194,7 @@ impl Machine {
             "args": cantrip_canon::json::to_value(&args)?,
             "expires_at": expires_at.to_string(),
         }));
-        if let (Some(judged), Some(payer)) = (&waits.judged, world.payer) {
+        if let (Some(judged), Some(payer)) = (&waits.judged, world.payer()) {
             reasons.push(super::enter::told(&judged.code));
             let cost = judged.cost.unwrap_or(Money::zero(payer.currency));
             payload.extend(object(json!({

@@ -17,6 +17,7 @@ use super::approve::Waits;
 use super::money::Costs;
 use super::{About, Asked, Effect, Failing, Inquiry, Machine, Phase, Said, World, Worst};
 use crate::fold::Trigger;
+use crate::funds::Funds;
 use crate::limits::OUTPUT_TOKENS_MIN;
 
 /// The turn that is being asked for.
@@ -139,7 +140,7 @@ impl Machine {
             Stage::Check => self.check(world),
             Stage::Authorize => {
                 // What was paid last counts before it is measured what is left.
-                if !self.money.is_empty() && world.payer.is_some_and(|payer| payer.limited) {
+                if !self.money.is_empty() && world.payer().is_some_and(|payer| payer.limited) {
                     return Ok(Some(self.appended()));
                 }
                 let call = CallId::request(self.turn_asked_for(world)?);
@@ -171,6 +172,11 @@ impl Machine {
         }
         if let Some(reason) = self.spent(world) {
             return self.end_alone(reason, None, world);
+        }
+        // Nothing is asked of any crystal before policy has said that nobody pays.
+        if let Funds::Missing = world.funds {
+            self.asking()?.stage = Stage::Authorize;
+            return Ok(None);
         }
         match (self.asking()?.turn, self.asking()?.refolding) {
             (None, _) => self.fold_if_due(world)?,
@@ -208,10 +214,13 @@ impl Machine {
     pub(super) fn authorized(&mut self, said: Vec<Said>, world: &World<'_>) -> Result<(), Error> {
         match &mut self.phase {
             Phase::Acting(_) => self.entry_authorized(said, world),
-            Phase::Asking(asking) => {
-                asking.stage = Stage::Reserve;
-                Ok(())
-            }
+            Phase::Asking(asking) => match said.into_iter().next() {
+                Some(Said::Unfunded(decided)) => self.unfunded(*decided, world),
+                Some(Said::Nothing | Said::Judged(_) | Said::Barred | Said::Refused(_)) | None => {
+                    asking.stage = Stage::Reserve;
+                    Ok(())
+                }
+            },
             Phase::Folding(_) | Phase::Ended => Err(self.incoherent("attempt", "nothing was asked for")),
         }
     }
@@ -267,10 +276,14 @@ impl Machine {
                 return Ok(Effect::Finish);
             }
         };
-        let hold = amount.filter(|amount| amount.micros() > 0).and_then(|amount| {
-            let held = self.hold(cantrip.crystal_at(place).name(), CallId::request(turn), attempt, amount, world)?;
-            Some((held, amount))
-        });
+        let hold = match amount.filter(|amount| amount.micros() > 0) {
+            Some(amount) => {
+                let crystal = cantrip.crystal_at(place).name();
+                let held = self.request_hold(crystal, CallId::request(turn), attempt, amount, world)?;
+                held.map(|held| (held, amount))
+            }
+            None => None,
+        };
         // A request that is refused must not take down what came before it.
         if hold.is_some() && !self.pending.is_empty() {
             return Ok(self.appended());

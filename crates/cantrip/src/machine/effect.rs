@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use super::folding::Summary;
 use super::money::{Payer, Unpaid};
 use super::spawn::Newborn;
+use crate::funds::Funds;
 
 /// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
 /// own.
@@ -27,10 +28,16 @@ pub(crate) struct World<'a> {
     pub tokens_left: Option<u64>,
     /// The same of its money, by its wards and by who pays.
     pub money_left: Option<Money>,
-    /// Who pays; none where no ledger is kept.
-    pub payer: Option<&'a Payer>,
+    pub funds: Funds<&'a Payer>,
     /// How much of the time of the cast is used.
     pub elapsed: Duration,
+}
+
+impl<'a> World<'a> {
+    /// Who pays, if anybody does.
+    pub(crate) fn payer(&self) -> Option<&'a Payer> {
+        self.funds.paid()
+    }
 }
 
 impl fmt::Debug for World<'_> {
@@ -94,7 +101,7 @@ pub(crate) struct Inquiry {
 /// What kind of call it is.
 #[derive(Debug)]
 pub(crate) enum About {
-    /// A request to a crystal: it is judged where its money is reserved.
+    /// A request to a crystal: it is judged where its money is reserved, and here where nobody pays.
     Request,
     /// A call that costs nothing is judged here.
     Free(Box<FreeCall>),
@@ -120,6 +127,8 @@ pub(crate) enum Said {
     /// Nothing: policy is kept by nobody here, or is asked later.
     Nothing,
     Judged(Box<(Decided, Judged)>),
+    /// Nobody pays for whoever asks, and policy says so.
+    Unfunded(Box<Decided>),
     /// The outcome of a call like it is unknown, and it must not be made again before someone has looked.
     Barred,
     /// In a second run: as it was the first time.

@@ -16,6 +16,7 @@ use super::act::Asks;
 use super::approve::{APPROVAL_SECONDS, Decided as Verdict, Waits};
 use super::money::{Unpaid, refusal};
 use super::{About, Effect, FreeCall, Inquiry, Machine, Phase, Said, World};
+use crate::funds::Funds;
 
 /// What a decision that was no yes is told as.
 const DECISION: &str = "policy.decision";
@@ -217,7 +218,7 @@ impl Machine {
         for entry in entering.entries.iter_mut().filter(|entry| !entry.is_refused()) {
             match said.next().unwrap_or(Said::Nothing) {
                 // Where nobody keeps policy the wards alone ask a person.
-                Said::Nothing if world.payer.is_none() && !entry.reasons.is_empty() => {
+                Said::Nothing if !world.funds.is_counted() && !entry.reasons.is_empty() => {
                     match self.verdict_on(entry.asks.number) {
                         Some(Verdict::Approved) => {}
                         Some(verdict) => entry.way = Way::Refused(verdict.refusal(entry.named().0)),
@@ -231,19 +232,13 @@ impl Machine {
                 Said::Nothing => {}
                 Said::Barred => entry.barred = true,
                 Said::Refused(refusal) => entry.way = Way::Refused(refusal),
+                Said::Unfunded(decided) => self.deny(entry, *decided, world)?,
                 Said::Judged(judged) => {
                     let (decided, judged) = *judged;
                     let evaluation = evaluation(&decided);
                     match decided.decision.decision {
                         Ruling::Allowed => entry.decision = Some((evaluation, Some(judged))),
-                        Ruling::Denied => {
-                            let (gate, ..) = entry.named();
-                            let (number, reasons) = (entry.asks.number, &entry.reasons);
-                            let refusal = self.denied(number, &gate, reasons, &decided.decision, world);
-                            self.note(decided, world)?;
-                            entry.decision = Some((evaluation, None));
-                            entry.way = Way::Refused(refusal);
-                        }
+                        Ruling::Denied => self.deny(entry, decided, world)?,
                         Ruling::NeedsApproval => {
                             let asked = (decided.input.subject.hash(), decided.decision.reason_code.clone());
                             self.note(decided, world)?;
@@ -260,8 +255,17 @@ impl Machine {
         Ok(())
     }
 
+    /// Policy said no: the call does not begin, and its record says why.
+    fn deny(&mut self, entry: &mut Entry, decided: Decided, world: &World<'_>) -> Result<(), Error> {
+        let (gate, ..) = entry.named();
+        let refusal = self.denied(entry.asks.number, &gate, &entry.reasons, &decided.decision, world);
+        entry.decision = Some((evaluation(&decided), None));
+        entry.way = Way::Refused(refusal);
+        self.note(decided, world)
+    }
+
     /// A decision that was no yes is told, and kept with all that it was made from.
-    fn note(&mut self, decided: Decided, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn note(&mut self, decided: Decided, world: &World<'_>) -> Result<(), Error> {
         let mut payload = match json!(evaluation(&decided)) {
             Value::Object(fields) => fields,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
@@ -299,7 +303,7 @@ impl Machine {
     /// Nobody objects: the calls begin.
     fn entered(&mut self, entering: Entering, world: &World<'_>) -> Result<Effect, Error> {
         // A call that is not paid for must not take down what came before it.
-        let costs = world.payer.is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
+        let costs = world.payer().is_some() && entering.entries.iter().any(|entry| entry.cost().is_some());
         if costs && !self.pending.is_empty() {
             self.entering = Some(entering);
             return Ok(self.appended());
@@ -374,7 +378,12 @@ impl Machine {
         let approval = self.approval_id(call);
         let touched = self.touched_under_ward(entry);
         let promises = permit.gate().promises().clone();
-        let held = self.hold_for_gate(call, amount, subject, touched, &promises, approval, entry.barred, world);
+        let payer = match world.funds {
+            Funds::Uncounted => return Ok(None),
+            Funds::Missing => return Err(self.incoherent("started", "nobody pays for it")),
+            Funds::Paid(payer) => payer,
+        };
+        let held = self.hold_for_gate(payer, call, amount, subject, touched, &promises, approval, entry.barred, world);
         Ok(held.map(|held| (held, amount, hash)))
     }
 
@@ -398,7 +407,7 @@ impl Machine {
             }
             Unpaid::Refused(decision) => {
                 let refusal = self.denied(asks.number, &gate, &reasons, &decision, world);
-                let authorization_id = world.payer.map(|payer| payer.authorization);
+                let authorization_id = world.payer().map(|payer| payer.authorization);
                 let mut entry = Entry::new(asks, Way::Refused(refusal), reasons, touched);
                 entry.decision = Some((Evaluation { decision, authorization_id }, None));
                 self.clear(vec![entry]);
@@ -464,6 +473,7 @@ mod tests {
 
     use crate::Cantrip;
     use crate::entity::nothing_yet;
+    use crate::funds::Funds;
     use crate::machine::{Effect, Facts, Happened, Machine, Medium, Words, Worked, World};
 
     /// A gate that costs money each time.
@@ -542,7 +552,7 @@ mod tests {
             words: &Mute,
             tokens_left: None,
             money_left: None,
-            payer: None,
+            funds: Funds::Uncounted,
             elapsed: Duration::ZERO,
         };
         let calls = [("echo", json!({"text": 1})), ("costly", json!({})), ("done", json!({"answer": 2}))];

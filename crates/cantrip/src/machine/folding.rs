@@ -224,9 +224,10 @@ impl Machine {
             Costs::Held { amount, output_tokens } => (Some(amount), output_tokens),
             Costs::TooDear { .. } | Costs::Unpriced => return self.degrade(world).map(|()| None),
         };
-        let hold = amount
-            .filter(|amount| amount.micros() > 0)
-            .and_then(|amount| self.hold(&crystal, call, number, amount, world));
+        let hold = match amount.filter(|amount| amount.micros() > 0) {
+            Some(amount) => self.request_hold(&crystal, call, number, amount, world)?,
+            None => None,
+        };
         if hold.is_some() && !self.pending.is_empty() {
             return Ok(Some(self.appended()));
         }

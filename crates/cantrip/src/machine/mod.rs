@@ -44,7 +44,7 @@ pub(crate) use effect::{
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use enter::RESERVED;
 pub(crate) use folding::Summary;
-pub(crate) use money::{Payer, Unpaid};
+pub(crate) use money::{Payer, Unpaid, request_to};
 pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use recorded::refusal as refusal_of;
 pub(crate) use spawn::Newborn;

@@ -13,11 +13,13 @@ use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error, TruncationReason};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, Decision, Explicit, Family, Guards, Hold, Named, Operation, Owner, Phase, Principal,
-    ProviderKey, Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta, Unknown,
+    AuthorizationRef, CallKey, Decided, Decision, Explicit, Family, Guards, Hold, Named, Operation, Owner, Phase,
+    Principal, ProviderKey, Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta,
+    Unknown,
 };
 
 use super::{Machine, Newborn, World};
+use crate::funds::Funds;
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 use crate::policy::POLICY;
 
@@ -90,7 +92,7 @@ impl Machine {
 
     /// The same of a request with so many tokens of prompt at most.
     pub(super) fn costs_of(&self, price: &Price, prompt: u64, wanted: u32, world: &World<'_>) -> Costs {
-        let limited = world.money_left.is_some() || world.payer.is_some_and(|payer| payer.limited);
+        let limited = world.money_left.is_some() || world.payer().is_some_and(|payer| payer.limited);
         match price {
             Price::Free => return Costs::Nothing,
             Price::Unknown if limited => return Costs::Unpriced,
@@ -115,7 +117,7 @@ impl Machine {
     /// Whether policy is asked about a request that nobody can pay, so that its refusal says why. Where a ward alone is in
     /// the way, the ward says so.
     pub(super) fn policy_is_to_refuse(&self, world: &World<'_>) -> bool {
-        world.payer.is_some_and(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())
+        world.payer().is_some_and(|payer| payer.limited || self.facts.circle.wards().max_cost.is_empty())
     }
 
     /// No tokeniser makes more than a token of a byte.
@@ -129,16 +131,32 @@ impl Machine {
         measure.window.map_or(bound, |window| bound.min(window))
     }
 
-    /// The hold for an attempt, and its id; none where nobody keeps a ledger.
-    pub(super) fn hold(
+    /// The hold for an attempt of a request; none where nobody keeps a ledger. Where one is kept and nobody pays, policy has
+    /// refused the request before it came to this.
+    pub(super) fn request_hold(
         &self,
         crystal: &str,
         call: CallId,
         attempt: u32,
         amount: Money,
         world: &World<'_>,
+    ) -> Result<Option<Held>, Error> {
+        match world.funds {
+            Funds::Uncounted => Ok(None),
+            Funds::Missing => Err(self.incoherent("attempt", "nobody pays for it")),
+            Funds::Paid(payer) => Ok(self.hold(payer, crystal, call, attempt, amount, world)),
+        }
+    }
+
+    fn hold(
+        &self,
+        payer: &Payer,
+        crystal: &str,
+        call: CallId,
+        attempt: u32,
+        amount: Money,
+        world: &World<'_>,
     ) -> Option<Held> {
-        let payer = world.payer?;
         let approval = self.approval_id(call);
         let call = CallKey::new(call.to_string()).ok()?;
         let now = world.now.wall;
@@ -158,11 +176,10 @@ impl Machine {
             at: now,
             expires_at: now.after(lasts.saturating_add(Duration::from_secs(HOLD_GRACE_SECONDS))),
         };
-        let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
         let question = Question {
             policy_id: POLICY.to_owned(),
             phase: Phase::Spend,
-            subject: Subject::model_call(provider, crystal),
+            subject: request_to(crystal),
             principal: self.principal(payer),
             guards: Guards::default(),
             trifecta: Trifecta::default(),
@@ -170,10 +187,11 @@ impl Machine {
         Some(Held::of(Reserve { hold, question }))
     }
 
-    /// The hold for a call of a gate; none where nobody keeps a ledger.
+    /// The hold for a call of a gate.
     #[allow(clippy::too_many_arguments, reason = "each of them is another fact about the call")]
     pub(super) fn hold_for_gate(
         &self,
+        payer: &Payer,
         call: CallId,
         amount: Money,
         subject: Subject,
@@ -183,7 +201,6 @@ impl Machine {
         barred: bool,
         world: &World<'_>,
     ) -> Option<Held> {
-        let payer = world.payer?;
         let now = world.now.wall;
         let again = match &promises.settlement {
             Some(settlement) => settlement.is_repeatable(),
@@ -249,7 +266,7 @@ impl Machine {
     /// less than its parent has.
     pub(super) fn scope_of(&self, child: &Newborn, cast: CastId, world: &World<'_>) -> (String, Option<Operation>) {
         let (own, above) = (&child.child.circle.wards().max_cost, &self.facts.circle.wards().max_cost);
-        let cap = world.payer.filter(|_| own != above).and_then(|payer| {
+        let cap = world.payer().filter(|_| own != above).and_then(|payer| {
             let limit = *own.iter().find(|limit| limit.currency() == payer.currency)?;
             let (scope, parent) = (cast.to_string(), Some(self.facts.scope.clone()));
             Some(SetCap { authorization: payer.authorization, scope, parent, limit })
@@ -258,6 +275,14 @@ impl Machine {
             Some(cap) => (cap.scope.clone(), Some(Operation::SetCap(cap))),
             None => (self.facts.scope.clone(), None),
         }
+    }
+
+    /// Nobody pays for whoever asks, whatever the request costs: it does not leave, and the cast is over.
+    pub(super) fn unfunded(&mut self, decided: Decided, world: &World<'_>) -> Result<(), Error> {
+        let refusal = refusal(&decided.decision, self.facts.crystal(), "the next request", world);
+        self.note(decided, world)?;
+        let fault = world.words.fault(refusal);
+        self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| ())
     }
 
     /// The request was not paid for, so it never left.
@@ -282,13 +307,20 @@ impl Machine {
     }
 }
 
+/// A request to a crystal, as policy is told it.
+pub(crate) fn request_to(crystal: &str) -> Subject {
+    let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
+    Subject::model_call(provider, crystal)
+}
+
 /// The refusal of a hold, by the reason of the decision.
 pub(super) fn refusal(decision: &Decision, subject: &str, needed: &str, world: &World<'_>) -> Refusal {
-    let authorization = world.payer.map_or_else(String::new, |payer| payer.authorization.to_string());
+    let named = world.payer().map(|payer| payer.authorization.to_string());
     let code = decision.reason_code.as_str();
     let data = serde_json::json!({
-        "reason_code": code, "evaluation_hash": decision.evaluation_hash, "authorization_id": authorization,
+        "reason_code": code, "evaluation_hash": decision.evaluation_hash, "authorization_id": named,
     });
+    let authorization = named.unwrap_or_default();
     let at = world.now.wall.to_string();
     match code.rsplit('.').next().unwrap_or_default() {
         "budget_exhausted" | "run_limit" => {
@@ -301,6 +333,10 @@ pub(super) fn refusal(decision: &Decision, subject: &str, needed: &str, world: &
         "authorization_revoked" => codes::revoked(authorization, at).data(data).into(),
         "unknown_price" => codes::price_unknown(subject, authorization).data(data).into(),
         "reconcile_required" => codes::reconcile_first(subject).data(data).into(),
+        "authorization_missing" => {
+            let why = "no authorization is for whoever asks; whoever runs the house gives one: cantrip spend authorize";
+            codes::not_authorized(subject, why).data(data).into()
+        }
         reason => {
             let needs =
                 decision.decision == Ruling::NeedsApproval || decision.reason_code.family() == Family::ApprovalRequired;

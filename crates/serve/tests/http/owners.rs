@@ -2,7 +2,9 @@
 
 use cantrip_reply::codes;
 use cantrip_serve::http::{Options, Tokens};
+use cantrip_service::cantrip::Runtime;
 use cantrip_service::cantrip::loom::{AnyLoom, Memory};
+use cantrip_service::cantrip::spend::Booked;
 use reqwest::header::{HOST, ORIGIN};
 use serde_json::json;
 
@@ -12,7 +14,31 @@ pub(super) const ANN: &str = "token-of-ann-0123456789";
 pub(super) const BOB: &str = "token-of-bob-0123456789";
 const ROOT: &str = "token-of-root-0123456789";
 
+/// A server with tokens, whose owners may spend a dollar each.
 pub(super) async fn guarded() -> Server {
+    let server = unfunded().await.with_token(ROOT);
+    for owner in ["user:ann", "user:bob"] {
+        authorized(&server, owner).await;
+    }
+    server.without_token()
+}
+
+/// What an operator does for someone who is to spend; gives what the authorization is called.
+async fn authorized(server: &Server, owner: &str) -> String {
+    let given = json!({"owner": owner, "total": "1.00 USD", "reason": "for the week"});
+    let (status, envelope) = server.post("/v1/spend/authorizations", given).await;
+    assert_eq!(status, 201, "{envelope}");
+    envelope["data"]["authorization_id"].as_str().unwrap().to_owned()
+}
+
+/// What pays for each reservation that is there for whoever asks.
+async fn payers(server: &Server) -> Vec<String> {
+    let page = server.value("/v1/spend/reservations").await;
+    let booked: Vec<Booked> = serde_json::from_value(page["items"].clone()).unwrap();
+    booked.iter().map(|booked| booked.row.terms().authorization.to_string()).collect()
+}
+
+async fn unfunded() -> Server {
     let tokens = Tokens::read(&format!("ann = {ANN}\nbob = {BOB}\nlocal = {ROOT}\n")).unwrap();
     let options = Options { tokens: Some(tokens), ..Options::default() };
     Server::over(AnyLoom::new(Memory::new()), options, &[]).await
@@ -106,6 +132,64 @@ async fn what_belongs_to_another_owner_is_not_there() {
         2,
         "whoever runs the server sees all"
     );
+}
+
+#[tokio::test]
+async fn whoever_asks_pays_and_whom_nobody_authorized_gets_nothing() {
+    let server = unfunded().await.with_token(ANN);
+    let asked = |spell: &str| json!({"spell": spell, "intent": "go", "wait": true});
+    // Whatever it costs: nothing at all is asked of any crystal.
+    for (spell, more) in [("priced", json!(null)), ("three", json!(null)), ("priced", json!("5.00 USD"))] {
+        let mut asked = asked(spell);
+        if !more.is_null() {
+            // A budget bounds what is there, and gives nothing.
+            asked["budget"] = more;
+        }
+        let refusal = refused(server.post("/v1/casts", asked).await, 403, codes::NOT_AUTHORIZED.any());
+        assert_eq!(refusal["data"]["reason_code"], "policy_denied.authorization_missing", "{refusal}");
+        let run = refusal["data"]["run_id"].as_str().unwrap();
+        assert_eq!(server.value(&format!("/v1/runs/{run}/turns")).await["items"], json!([]));
+        let receipts = server.value(&format!("/v1/receipts?run={run}")).await;
+        let receipt = receipts["items"][0]["receipt_id"].as_str().unwrap();
+        let policy = server.value(&format!("/v1/receipts/{receipt}")).await["policy"].clone();
+        assert_eq!((&policy["decision"], &policy["authorization_id"]), (&json!("denied"), &json!(null)));
+        assert_eq!(policy["reason_code"], "policy_denied.authorization_missing");
+    }
+    let server = server.with_token(ROOT);
+    assert_eq!(payers(&server).await, [""; 0]);
+    let (status, envelope) = server.post("/v1/casts", asked("priced")).await;
+    assert_eq!((status, &envelope["data"]["answer"]), (200, &json!("paid")), "{envelope}");
+    assert_eq!(payers(&server).await, ["auth_local"]);
+    let authorization = authorized(&server, "user:ann").await;
+    let server = server.with_token(ANN);
+    let (status, envelope) = server.post("/v1/casts", asked("priced")).await;
+    assert_eq!((status, &envelope["data"]["answer"]), (200, &json!("paid")), "{envelope}");
+    assert_eq!(payers(&server).await, [authorization]);
+    // Beneath her own authorization her budget is a cap, and no grant.
+    let mut within = asked("priced");
+    within["budget"] = json!("0.000001 USD");
+    let refusal = refused(server.post("/v1/casts", within).await, 403, codes::BUDGET_SPENT.any());
+    assert_eq!(refusal["data"]["run_id"].as_str().map(|run| run.starts_with("run_")), Some(true));
+    assert_eq!(server.value("/v1/spend/authorizations").await["items"].as_array().unwrap().len(), 1);
+    // And nobody else's pays for Bob.
+    let server = server.with_token(BOB);
+    refused(server.post("/v1/casts", asked("three")).await, 403, codes::NOT_AUTHORIZED.any());
+}
+
+#[tokio::test]
+async fn what_a_store_gives_the_person_at_its_machine_pays_for_nobody_beyond_it() {
+    let tokens = Tokens::read(&format!("local = {ROOT}\n")).unwrap();
+    let options = Options { tokens: Some(tokens), ..Options::default() };
+    let loom = AnyLoom::new(Memory::new());
+    let server = Server::of(Runtime::new(loom.clone()).open_beyond_this_machine(), loom, options, &[]).await;
+    let server = server.with_token(ROOT);
+    let asked = json!({"spell": "priced", "intent": "go", "wait": true});
+    let refusal = refused(server.post("/v1/casts", asked.clone()).await, 403, codes::NOT_AUTHORIZED.any());
+    assert_eq!(refusal["data"]["reason_code"], "policy_denied.authorization_missing");
+    let authorization = authorized(&server, "local").await;
+    let (status, envelope) = server.post("/v1/casts", asked).await;
+    assert_eq!((status, &envelope["data"]["answer"]), (200, &json!("paid")), "{envelope}");
+    assert_eq!(payers(&server).await, [authorization]);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use cantrip_serve::{Card, Grimoire, House};
 use cantrip_service::Service;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
-use cantrip_service::cantrip::crystal::{Script, Scripted};
+use cantrip_service::cantrip::crystal::{Price, Rates, Script, Scripted};
 use cantrip_service::cantrip::loom::{AnyLoom, Loom, Memory};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
@@ -35,6 +35,11 @@ pub(super) const SPELLS: &[(&str, &str)] = &[
         "responses:\n  - {content: 'One moment please, this takes a while.', pace_ms: 60, tool_calls: [{id: c1, gate: echo, args: {text: a}}]}\n  \
          - {thinking: 'What next?', tool_calls: [{id: c2, gate: echo, args: {text: b}}], delay_ms: 50}\n  \
          - {tool_calls: [{id: c3, gate: done, args: {answer: slow}}], delay_ms: 50}\n",
+    ),
+    (
+        "priced",
+        "responses:\n  - {tool_calls: [{id: c1, gate: done, args: {answer: paid}}], usage: {prompt_tokens: 100, \
+         completion_tokens: 10}}\n",
     ),
     ("stuck", "responses:\n  - {content: never, delay_ms: 600000}\n"),
     (
@@ -61,6 +66,10 @@ impl Book {
             .ward("max_turns", 300);
         if name == "asks" {
             builder = builder.ward("require_approval", json!(["echo"]));
+        }
+        if name == "priced" {
+            let rates = Rates::new("1 USD".parse().unwrap(), "10 USD".parse().unwrap()).unwrap();
+            builder = builder.price(Price::Listed(rates));
         }
         Some(builder.build().unwrap())
     }
@@ -110,7 +119,11 @@ pub(super) async fn server() -> Server {
 
 impl Server {
     pub(super) async fn over(loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
-        let runtime = Runtime::new(loom.clone()).askable(true);
+        Self::of(Runtime::new(loom.clone()), loom, options, more).await
+    }
+
+    pub(super) async fn of(runtime: Runtime, loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
+        let runtime = runtime.askable(true);
         let known = SPELLS.iter().map(|(name, script)| ((*name).to_owned(), (*script).to_owned()));
         let spells = known.chain(more.iter().cloned()).collect();
         let house = House::open(runtime, Book { loom, spells });
@@ -127,6 +140,11 @@ impl Server {
 
     pub(super) fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
+        self
+    }
+
+    pub(super) fn without_token(mut self) -> Self {
+        self.token = None;
         self
     }
 
