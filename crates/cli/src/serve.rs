@@ -34,8 +34,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
     bind: String,
 
-    /// A file with the tokens of those who may ask, one a line: owner = token. A token in CANTRIP_TOKEN is that of whoever
-    /// runs the server.
+    /// A file with the tokens of those who may ask, one a line: owner = token, or operator owner = token for one who may
+    /// change signatures, artifacts and pointers. A token in CANTRIP_TOKEN is that of whoever runs the server.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 

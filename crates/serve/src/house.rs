@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::grimoire::Grimoire;
+use crate::http::Bearer;
 use crate::hub::Hub;
 use crate::limits::{GO_ON_LOOK_MS, GO_ON_MS, PARKING_LOOK_MS, PARKING_MS};
 
@@ -82,6 +83,12 @@ impl House {
             if *owner == local() { whole } else { whole.for_owner(owner.clone()) }
         };
         services.entry(owner.clone()).or_insert_with(made).clone()
+    }
+
+    /// What whoever has this token can ask for.
+    pub(crate) fn service_of(&self, bearer: &Bearer) -> Service {
+        let service = self.service(&bearer.owner);
+        if bearer.operates { service.operating() } else { service }
     }
 
     pub fn grimoire(&self) -> &dyn Grimoire {

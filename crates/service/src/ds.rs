@@ -77,6 +77,7 @@ impl Service {
     /// Publishes a signature. The same again changes nothing; other content under its id is refused.
     pub async fn add_signature(&self, signature: &Signature, origin: SignatureOrigin, by: &str) -> Guarded {
         self.told("signature", async {
+            self.may_change_what_all_share()?;
             let added = self.catalog().add(signature, origin, by).await?;
             let data = json!({
                 "signature_id": added.signature_id, "compiled_id": added.base, "new": added.new,
@@ -121,6 +122,7 @@ impl Service {
     pub async fn add_artifact(&self, giving: Giving) -> Guarded {
         let Giving { signature, artifact, parent, note, by } = giving;
         self.told("artifact", async {
+            self.may_change_what_all_share()?;
             let signature = self.catalog().signature(&signature).await?;
             let now = self.clock.now().wall;
             let origin = |id| OriginRow {

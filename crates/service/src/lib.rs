@@ -21,8 +21,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::{Clock, EntityId, IdSource};
-use cantrip::loom::Actor;
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
+use scope::Standing;
 
 pub use act::{Ask, Branch, Rewarding};
 pub use cantrip;
@@ -58,8 +58,7 @@ pub struct Service {
     runtime: Runtime,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
-    /// Whose it is; of a house's own, nobody's.
-    scope: Option<Actor>,
+    standing: Standing,
     summoned: Arc<Mutex<HashMap<EntityId, Entity>>>,
 }
 
@@ -77,7 +76,7 @@ impl Service {
 
     /// With a clock and ids of the caller's, for tests and simulations: those of the house.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
-        Self { runtime, clock, ids, scope: None, summoned: Arc::default() }
+        Self { runtime, clock, ids, standing: Standing::House, summoned: Arc::default() }
     }
 
     pub fn runtime(&self) -> &Runtime {

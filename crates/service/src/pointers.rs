@@ -129,6 +129,7 @@ impl Service {
     }
 
     async fn promoted(&self, repointing: &Repointing, promotion: Promotion) -> Result<Made, Refusal> {
+        self.may_change_what_all_share()?;
         let Promotion { artifact, evaluation, bar, forced } = promotion;
         let pointer = self.pointer_of(&repointing.signature).await?;
         let artifact = artifact.or_else(|| pointer.canary_artifact.clone()).ok_or_else(|| {
@@ -148,6 +149,7 @@ impl Service {
     }
 
     async fn repointed(&self, repointing: &Repointing, change: Change) -> Result<Made, Refusal> {
+        self.may_change_what_all_share()?;
         let Repointing { signature, expected_version, actor, reason } = repointing;
         if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
             return Err(codes::schema("reason", "", "a reason is short").into());

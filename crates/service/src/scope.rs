@@ -2,30 +2,75 @@
 //!
 //! A service may be somebody's: then whatever belongs to another is not there for it, in the very words in which it is told
 //! of what never was. This stands here and in no surface, so that no door can forget it. Signatures, artifacts and pointers
-//! belong to the house.
+//! are shared by all: everybody reads them, and only an operator, or the house itself, changes them.
 
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Actor, CastView, EntityView, Error, Listed, Loom, Page, RunView, Turn};
-use cantrip::reply::Refusal;
+use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
+use serde_json::json;
 
 use crate::Service;
+
+/// On whose behalf a service acts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nobody's: of whoever has the store in hand.
+    House,
+    Owner(Actor),
+    /// An owner who looks after what all share.
+    Operator(Actor),
+}
+
+impl Standing {
+    /// Whose it is, unless it is the house's own.
+    fn owner(&self) -> Option<&Actor> {
+        match self {
+            Self::House => None,
+            Self::Owner(owner) | Self::Operator(owner) => Some(owner),
+        }
+    }
+}
 
 impl Service {
     /// The same house as one owner sees it: what it casts is its own, and nothing else is shown or touched.
     #[must_use]
     pub fn for_owner(&self, owner: Actor) -> Self {
         let runtime = self.runtime.acting_for(owner.clone());
-        Self { runtime, scope: Some(owner), summoned: std::sync::Arc::default(), ..self.clone() }
+        Self { runtime, standing: Standing::Owner(owner), summoned: std::sync::Arc::default(), ..self.clone() }
+    }
+
+    /// The same service, of an owner who may change what all share.
+    #[must_use]
+    pub fn operating(&self) -> Self {
+        let standing = match &self.standing {
+            Standing::House => Standing::House,
+            Standing::Owner(owner) | Standing::Operator(owner) => Standing::Operator(owner.clone()),
+        };
+        Self { standing, ..self.clone() }
+    }
+
+    /// Signatures, artifacts and pointers are what everybody's predicts run on: one owner must not change them for the
+    /// others.
+    pub(crate) fn may_change_what_all_share(&self) -> Result<(), Refusal> {
+        match &self.standing {
+            Standing::House | Standing::Operator(_) => Ok(()),
+            Standing::Owner(owner) => {
+                let owner = owner.as_str();
+                let hint = format!("whoever runs the server makes {owner} one: operator {owner} = TOKEN in its tokens");
+                let why = "signatures, artifacts and pointers are shared by all, and only an operator changes them";
+                Err(codes::not_authorized("a change of what all share", why).data(json!({ "hint": hint })).into())
+            }
+        }
     }
 
     pub(crate) fn is_scoped(&self) -> bool {
-        self.scope.is_some()
+        self.standing.owner().is_some()
     }
 
     /// Whether what this owner has is there for this service.
     pub(crate) fn sees(&self, owner: &str) -> bool {
-        self.scope.as_ref().is_none_or(|scope| scope.as_str() == owner)
+        self.standing.owner().is_none_or(|own| own.as_str() == owner)
     }
 
     pub(crate) async fn run_seen(&self, run: RunId) -> Result<RunView, Error> {

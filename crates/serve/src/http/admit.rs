@@ -13,14 +13,13 @@ use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHEN
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use cantrip_service::cantrip::loom::Actor;
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use futures_util::FutureExt;
 
 use super::Http;
 use super::answer::{Answer, Coded};
 use super::chat;
-use crate::house::local;
+use super::tokens::Bearer;
 
 /// The one route that says nothing about anybody.
 pub(super) const HEALTH: &str = "/healthz";
@@ -46,8 +45,8 @@ async fn admit(State(http): State<Http>, mut request: Request, next: Next) -> Re
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let chats = chat::speaks_at(request.uri().path());
     let mut response = match admitted(&http, &request) {
-        Ok(owner) => {
-            request.extensions_mut().insert(owner);
+        Ok(bearer) => {
+            request.extensions_mut().insert(bearer);
             passed(&http, request, next).await
         }
         Err(refusal) => Answer::of(http.refused(refusal).await).into_response(),
@@ -86,17 +85,17 @@ async fn passed(http: &Http, request: Request, next: Next) -> Response<Body> {
 }
 
 /// Whose request it is.
-fn admitted(http: &Http, request: &Request) -> Result<Actor, Refusal> {
+fn admitted(http: &Http, request: &Request) -> Result<Bearer, Refusal> {
     match &http.options().tokens {
-        Some(_) if request.uri().path() == HEALTH => Ok(local()),
+        Some(_) if request.uri().path() == HEALTH => Ok(Bearer::local()),
         Some(tokens) => {
             let token = bearer(request.headers());
-            let owner = token.and_then(|token| tokens.owner(token));
-            owner.cloned().ok_or_else(|| codes::unauthenticated().into())
+            let bearer = token.and_then(|token| tokens.bearer(token));
+            bearer.cloned().ok_or_else(|| codes::unauthenticated().into())
         }
         None => match foreign(request) {
             Some(host) => Err(codes::address_refused(host, "host_not_allowed").into()),
-            None => Ok(local()),
+            None => Ok(Bearer::local()),
         },
     }
 }

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::Http;
 use super::answer::Answer;
+use super::tokens::Bearer;
 use crate::limits::{BODY_BYTES_MAX, LISTED_ITEMS_DEFAULT, LISTED_ITEMS_MAX};
 
 /// Who sent the request.
@@ -32,8 +33,8 @@ impl FromRequestParts<Http> for Caller {
     type Rejection = Answer;
 
     async fn from_request_parts(parts: &mut Parts, http: &Http) -> Result<Self, Answer> {
-        match parts.extensions.get::<Actor>() {
-            Some(owner) => Ok(Self { owner: owner.clone(), service: http.service(owner) }),
+        match parts.extensions.get::<Bearer>() {
+            Some(bearer) => Ok(Self { owner: bearer.owner.clone(), service: http.house().service_of(bearer) }),
             // Nobody comes here without having been let in.
             None => Err(http.refused(codes::unauthenticated().into()).await.into()),
         }

@@ -38,7 +38,7 @@ const SIGNATURE: [(&str, &str); 1] = [("id", "the id of a signature, as in `@acm
 pub(super) fn routes(routes: &mut Routes) {
     let about = routes.about("List the signatures.", Gives::Envelope, &[200]);
     routes.get("/v1/signatures", signatures, about);
-    let about = routes.about("Publish a signature.", Gives::Envelope, &[201]);
+    let about = routes.about("Publish a signature, as an operator.", Gives::Envelope, &[201, 403]);
     let about = routes.told::<Publishing>(about);
     routes.post("/v1/signatures", publish, about);
     let about = routes.about("Show a signature with what serves it.", Gives::Envelope, &[200]);
@@ -56,7 +56,7 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.about("List artifacts.", Gives::Envelope, &[200, 404]);
     let about = routes.wants::<Artifacts>(about);
     routes.get("/v1/artifacts", artifacts, about);
-    let about = routes.about("Keep an artifact.", Gives::Envelope, &[201, 404]);
+    let about = routes.about("Keep an artifact, as an operator.", Gives::Envelope, &[201, 403, 404]);
     let about = routes.told::<Keeping>(about);
     routes.post("/v1/artifacts", keep, about);
     let about = routes.about("Show an artifact with how it came to be.", Gives::Envelope, &[200]);
@@ -67,8 +67,11 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.about("Show what a signature's callers get.", Gives::Envelope, &[200]);
     let about = routes.of(about, &SIGNATURE);
     routes.get("/v1/pointers/{id}", pointer, about);
-    let about =
-        routes.about("Set, try, promote or roll back what a signature's callers get.", Gives::Envelope, &[200, 403]);
+    let about = routes.about(
+        "Set, try, promote or roll back what a signature's callers get, as an operator.",
+        Gives::Envelope,
+        &[200, 403],
+    );
     let about = routes.of(about, &SIGNATURE);
     let about = routes.told::<Moving>(about);
     routes.post("/v1/pointers/{id}", repoint, about);

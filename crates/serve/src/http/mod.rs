@@ -27,9 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use cantrip_service::Service;
 use cantrip_service::cantrip::canon::RunId;
-use cantrip_service::cantrip::loom::Actor;
 use cantrip_service::cantrip::reply::{Call, Guard, Guarded, Refusal};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -38,6 +36,7 @@ use crate::House;
 use crate::house::local;
 use crate::limits::{BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS};
 
+pub(crate) use tokens::Bearer;
 pub use tokens::Tokens;
 
 /// The page that describes every route, as OpenAPI: what is served at `/openapi.json`.
@@ -152,10 +151,6 @@ impl Http {
 
     fn guard(&self) -> &Guard {
         self.house().runtime().guard()
-    }
-
-    fn service(&self, owner: &Actor) -> Service {
-        self.house().service(owner)
     }
 
     fn stopping(&self) -> watch::Receiver<bool> {

@@ -14,11 +14,26 @@ use crate::house::local;
 
 /// The tokens of the owners who may ask.
 #[derive(Clone)]
-pub struct Tokens(Vec<(Vec<u8>, Actor)>);
+pub struct Tokens(Vec<(Vec<u8>, Bearer)>);
+
+/// Whoever has a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bearer {
+    pub(crate) owner: Actor,
+    /// May change what all share.
+    pub(crate) operates: bool,
+}
+
+impl Bearer {
+    /// Who runs the house.
+    pub(crate) fn local() -> Self {
+        Self { owner: local(), operates: true }
+    }
+}
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(_, owner)| owner.as_str())).finish()
+        f.debug_list().entries(self.0.iter().map(|(_, bearer)| bearer.owner.as_str())).finish()
     }
 }
 
@@ -44,12 +59,13 @@ impl Tokens {
     /// One token, of whoever runs the server: the local owner, who sees everything.
     pub fn of_local(token: &str) -> Result<Self, TokensFault> {
         let mut tokens = Self(Vec::new());
-        tokens.add(1, local(), token)?;
+        tokens.add(1, Bearer::local(), token)?;
         Ok(tokens)
     }
 
-    /// A file of them: one a line, `owner = token`; an empty line and one that begins with `#` say nothing. An owner may
-    /// have several, so that one can be changed while the other still counts.
+    /// A file of them: one a line, `owner = token`, or `operator owner = token` for one that may change what all share; an
+    /// empty line and one that begins with `#` say nothing. An owner may have several, so that one can be changed while the
+    /// other still counts.
     pub fn read(text: &str) -> Result<Self, TokensFault> {
         let mut tokens = Self(Vec::new());
         for (line, written) in (1..).zip(text.lines()) {
@@ -58,9 +74,15 @@ impl Tokens {
                 continue;
             }
             let fault = |rule: &str| TokensFault { line, rule: rule.to_owned() };
-            let (owner, token) = written.split_once('=').ok_or_else(|| fault("it is owner = token"))?;
-            let owner = named(owner.trim()).map_err(|rule| TokensFault { line, rule })?;
-            tokens.add(line, owner, token.trim().trim_matches('"'))?;
+            let (who, token) = written.split_once('=').ok_or_else(|| fault("it is owner = token"))?;
+            let words: Vec<&str> = who.split_whitespace().collect();
+            let (owner, operates) = match words.as_slice() {
+                [owner] => (*owner, false),
+                ["operator", owner] => (*owner, true),
+                [] | [_, _, ..] => return Err(fault("it is owner = token, or operator owner = token")),
+            };
+            let owner = named(owner).map_err(|rule| TokensFault { line, rule })?;
+            tokens.add(line, Bearer { owner, operates }, token.trim().trim_matches('"'))?;
         }
         if tokens.0.is_empty() {
             return Err(TokensFault { line: 1, rule: "there is no token in it".to_owned() });
@@ -68,28 +90,28 @@ impl Tokens {
         Ok(tokens)
     }
 
-    fn add(&mut self, line: usize, owner: Actor, token: &str) -> Result<(), TokensFault> {
+    fn add(&mut self, line: usize, bearer: Bearer, token: &str) -> Result<(), TokensFault> {
         if token.len() < TOKEN_BYTES_MIN || token.contains(char::is_whitespace) {
             let rule = format!("a token has at least {TOKEN_BYTES_MIN} characters and no blanks");
             return Err(TokensFault { line, rule });
         }
         let hash = hashed(token);
-        if self.0.iter().any(|(known, other)| *known == hash && *other != owner) {
-            return Err(TokensFault { line, rule: "the token of another owner is the same".to_owned() });
+        if self.0.iter().any(|(known, other)| *known == hash && *other != bearer) {
+            return Err(TokensFault { line, rule: "the same token is given in another line, to another".to_owned() });
         }
-        self.0.push((hash, owner));
+        self.0.push((hash, bearer));
         Ok(())
     }
 
-    /// The owner of a token, if it is anybody's.
-    pub(crate) fn owner(&self, token: &str) -> Option<&Actor> {
+    /// Whose token it is, if it is anybody's.
+    pub(crate) fn bearer(&self, token: &str) -> Option<&Bearer> {
         let given = hashed(token);
         let mut found = u32::MAX;
         for (place, (known, _)) in (0_u32..).zip(&self.0) {
             let same: Choice = known.as_slice().ct_eq(&given);
             found = u32::conditional_select(&found, &place, same);
         }
-        self.0.get(usize::try_from(found).ok()?).map(|(_, owner)| owner)
+        self.0.get(usize::try_from(found).ok()?).map(|(_, bearer)| bearer)
     }
 }
 
@@ -117,7 +139,7 @@ mod tests {
         let tokens =
             Tokens::read("# ours\nann = 0123456789abcdef\n\nbob = \"fedcba9876543210\"\nann = aaaaaaaaaaaaaaaa\n");
         let tokens = tokens.expect("three tokens");
-        let owner = |token: &str| tokens.owner(token).map(|owner| owner.as_str().to_owned());
+        let owner = |token: &str| tokens.bearer(token).map(|bearer| bearer.owner.as_str().to_owned());
         assert_eq!(owner("0123456789abcdef").as_deref(), Some("user:ann"));
         assert_eq!(owner("aaaaaaaaaaaaaaaa").as_deref(), Some("user:ann"));
         assert_eq!(owner("fedcba9876543210").as_deref(), Some("user:bob"));
@@ -128,11 +150,26 @@ mod tests {
     }
 
     #[test]
+    fn only_a_token_that_says_so_is_an_operators() {
+        let tokens =
+            Tokens::read("operator ann = 0123456789abcdef\nann = fedcba9876543210\noperator = aaaaaaaaaaaaaaaa\n");
+        let tokens = tokens.expect("three tokens");
+        let told = |token: &str| tokens.bearer(token).map(|bearer| (bearer.owner.as_str().to_owned(), bearer.operates));
+        assert_eq!(told("0123456789abcdef"), Some(("user:ann".to_owned(), true)));
+        assert_eq!(told("fedcba9876543210"), Some(("user:ann".to_owned(), false)));
+        assert_eq!(told("aaaaaaaaaaaaaaaa"), Some(("user:operator".to_owned(), false)), "a name like another");
+        let twice = "operator ann = 0123456789abcdef\nann = 0123456789abcdef\n";
+        assert_eq!(Tokens::read(twice).expect_err("one token is one or the other").line, 2);
+    }
+
+    #[test]
     fn a_file_that_is_none_says_where() {
         for (text, line) in [
             ("", 1),
             ("ann 0123456789abcdef", 1),
             ("\nann = short", 2),
+            ("ann bob = 0123456789abcdef", 1),
+            ("= 0123456789abcdef", 1),
             ("a = 0123456789abcdef\nb = 0123456789abcdef", 2),
         ] {
             assert_eq!(Tokens::read(text).expect_err("no tokens").line, line, "{text:?}");

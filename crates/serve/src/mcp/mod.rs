@@ -34,6 +34,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::house::House;
+use crate::http::Bearer;
 use tools::Name;
 
 /// The server. Cheap to clone; all clones are the same.
@@ -54,7 +55,7 @@ impl fmt::Debug for Server {
 pub type Http = StreamableHttpService<Server, LocalSessionManager>;
 
 impl Server {
-    /// A server in this house. `owner` is who asks over pipes; over HTTP it is the [`Actor`] that the request carries, if it
+    /// A server in this house. `owner` is who asks over pipes; over HTTP it is whose token the request came with, if it
     /// carries one.
     pub fn new(house: House, owner: Actor) -> Self {
         Self { house, owner }
@@ -90,11 +91,14 @@ impl Server {
     /// Who asks.
     fn asks(&self, context: &RequestContext<RoleServer>) -> Caller {
         let parts = context.extensions.get::<Parts>();
-        let carried = parts.and_then(|parts| parts.extensions.get::<Actor>().cloned());
-        let owner = carried.unwrap_or_else(|| self.owner.clone());
+        let carried = parts.and_then(|parts| parts.extensions.get::<Bearer>());
+        let (owner, service) = match carried {
+            Some(bearer) => (bearer.owner.clone(), self.house.service_of(bearer)),
+            None => (self.owner.clone(), self.house.service(&self.owner)),
+        };
         let header = parts.and_then(|parts| parts.headers.get("traceparent")?.to_str().ok());
         let trace = header.or_else(|| context.meta.get("traceparent")?.as_str()).map(str::to_owned);
-        Caller { service: self.house.service(&owner), owner, trace }
+        Caller { service, owner, trace }
     }
 
     /// A call that gives something to read, through the wrapper.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::support::{refused, server};
 
-const SIGNATURE: &str = r#"
+pub(super) const SIGNATURE: &str = r#"
 namespace = "@acme/text"
 name = "Classify"
 version = 1

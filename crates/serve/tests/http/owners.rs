@@ -8,10 +8,12 @@ use cantrip_service::cantrip::spend::Booked;
 use reqwest::header::{HOST, ORIGIN};
 use serde_json::json;
 
+use super::contracts::SIGNATURE;
 use super::support::{Server, answered, refused, server};
 
 pub(super) const ANN: &str = "token-of-ann-0123456789";
 pub(super) const BOB: &str = "token-of-bob-0123456789";
+const OLGA: &str = "token-of-olga-0123456789";
 const ROOT: &str = "token-of-root-0123456789";
 
 /// A server with tokens, whose owners may spend a dollar each.
@@ -190,6 +192,53 @@ async fn what_a_store_gives_the_person_at_its_machine_pays_for_nobody_beyond_it(
     let (status, envelope) = server.post("/v1/casts", asked).await;
     assert_eq!((status, &envelope["data"]["answer"]), (200, &json!("paid")), "{envelope}");
     assert_eq!(payers(&server).await, [authorization]);
+}
+
+#[tokio::test]
+async fn what_all_share_is_changed_by_operators_alone() {
+    let text = format!("ann = {ANN}\noperator olga = {OLGA}\nlocal = {ROOT}\n");
+    let options = Options { tokens: Some(Tokens::read(&text).unwrap()), ..Options::default() };
+    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await.with_token(ANN);
+    let pointer = "/v1/pointers/%40acme%2Ftext%2FClassify.v1";
+    let publish = json!({"definition": SIGNATURE});
+    let keep = json!({"signature": "@acme/text/Classify.v1", "artifact": {"instructions": "Classify with care."}});
+    let denied = |answer| {
+        let refusal = refused(answer, 403, codes::NOT_AUTHORIZED.any());
+        assert!(refusal["data"]["hint"].as_str().unwrap().contains("operator user:ann = TOKEN"), "{refusal}");
+    };
+    denied(server.post("/v1/signatures", publish.clone()).await);
+    // Whoever looks after it publishes it, keeps another form of it and serves that.
+    let server = server.with_token(OLGA);
+    let (status, envelope) = server.post("/v1/signatures", publish).await;
+    assert_eq!(status, 201, "{envelope}");
+    let base = envelope["data"]["compiled_id"].clone();
+    let (status, envelope) = server.post("/v1/artifacts", keep.clone()).await;
+    assert_eq!(status, 201, "{envelope}");
+    let (status, envelope) = server.post(pointer, json!({"change": "set", "artifact": base})).await;
+    assert_eq!((status, &envelope["data"]["pointer"]["updated_by"]), (200, &json!("user:olga")), "{envelope}");
+    // Everybody else reads it, and changes nothing.
+    let server = server.with_token(ANN);
+    denied(server.post("/v1/artifacts", keep).await);
+    for change in ["clear", "rollback"] {
+        denied(server.post(pointer, json!({"change": change})).await);
+    }
+    denied(server.post(pointer, json!({"change": "set", "artifact": base})).await);
+    denied(server.post(pointer, json!({"change": "canary", "artifact": base, "percent": 5})).await);
+    let forced = json!({"change": "promote", "artifact": base, "forced": true, "reason": "mine"});
+    denied(server.post(pointer, forced).await);
+    assert_eq!(server.value(pointer).await["version"], 1);
+    assert_eq!(server.value(&format!("{pointer}/audits")).await["items"].as_array().unwrap().len(), 1);
+    // An operator sees no more of others than others do, and gives no money.
+    let server = server.with_token(ROOT);
+    let run = server.cast("three").await;
+    let server = server.with_token(OLGA);
+    refused(server.get(&format!("/v1/runs/{run}")).await, 404, codes::NOT_FOUND.any());
+    let given = json!({"owner": "user:olga", "total": "1.00 USD", "reason": "mine"});
+    refused(server.post("/v1/spend/authorizations", given).await, 403, codes::NOT_AUTHORIZED.any());
+    // Whoever runs the server needs no mark.
+    let server = server.with_token(ROOT);
+    let (status, envelope) = server.post(pointer, json!({"change": "set", "artifact": base, "seed": "other"})).await;
+    assert_eq!(status, 200, "{envelope}");
 }
 
 #[tokio::test]
