@@ -1,8 +1,13 @@
 //! The same spell, script and intent, whichever door they come in by: the looms differ in ids and times only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::StopReason;
+use cantrip::circle::javascript::{Javascript, Options};
+use cantrip::loom::{AnyLoom, Jsonl};
+use cantrip::spell::{Spell, Surroundings};
+use cantrip::{Casting, Runtime};
 use cantrip_reply::codes;
 use rmcp::model::ProtocolVersion;
 use rustix::process::Signal;
@@ -80,6 +85,20 @@ impl Names {
     }
 }
 
+async fn by_library() -> Vec<Value> {
+    let folder = folder();
+    let kept = folder.path().join("kept");
+    std::fs::create_dir(&kept).expect("a folder");
+    let loom = AnyLoom::new(Jsonl::open(kept).expect("a store"));
+    let spell = Spell::open(&folder.path().join("counts.toml")).expect("a spell");
+    let medium = Javascript::start(Options::default()).expect("a medium");
+    let around = Surroundings { mediums: vec![Arc::new(medium)], store: Some(loom.clone()), ..Surroundings::default() };
+    let cantrip = spell.build(&around).expect("a cantrip");
+    let cast = Runtime::new(loom).cast(&cantrip, Casting::on(INTENT)).await;
+    assert_eq!(cast.answer(), Some(&json!(4)));
+    records(&folder)
+}
+
 fn by_command() -> Vec<Value> {
     let folder = folder();
     let cast = folder.envelope(&["cast", "counts.toml", INTENT], codes::TERMINATED.any());
@@ -127,6 +146,7 @@ async fn the_looms_of_every_surface_differ_in_ids_and_times_only() {
     let (chat, answer) = by_http("/v1/chat/completions", &json!({"model": "counts", "messages": messages}));
     assert_eq!(answer["choices"][0]["message"]["content"], "4");
     let surfaces = [
+        ("library", by_library().await),
         ("http", http),
         ("chat", chat),
         ("mcp", by_mcp(ProtocolVersion::V_2025_11_25).await),
