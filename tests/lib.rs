@@ -6,6 +6,7 @@
 //! workspace, and broken ones to see that each rule can fail.
 
 pub mod garble;
+pub mod mcp_suite;
 pub mod rulebook;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,6 +17,7 @@ mod fork;
 mod hands;
 mod loom;
 mod mcp;
+mod mcp_suite;
 mod models;
 mod pointers;
 mod providers;

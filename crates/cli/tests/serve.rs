@@ -32,6 +32,10 @@ impl Server {
         Self { process, address }
     }
 
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
@@ -49,13 +53,13 @@ impl Server {
         (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    fn cast(&self, spell: &str) -> String {
+    pub(crate) fn cast(&self, spell: &str) -> String {
         let (status, envelope) = self.ask("POST", "/v1/casts", Some(&json!({"spell": spell, "intent": "go"})));
         assert_eq!(status, 202, "{envelope}");
         envelope["data"]["run_id"].as_str().expect("a run").to_owned()
     }
 
-    fn until(&self, run: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, run: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
             let (_, envelope) = self.ask("GET", &format!("/v1/runs/{run}"), None);

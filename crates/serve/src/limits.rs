@@ -28,6 +28,12 @@ canon::limits! {
     MCP_TURNS_SHOWN: usize = 50, "turns";
     /// Resources on one page. Each of them is looked up.
     MCP_RESOURCES_MAX: usize = 50, "resources";
+    /// Sessions of agents that are open at once over HTTP; whoever comes beyond that is told to come back.
+    MCP_SESSIONS_MAX: usize = 1_024, "sessions";
+    /// A session of which nothing is under way for so long is ended, and its agent begins another.
+    MCP_SESSION_IDLE_MS: u64 = 1_800_000, "ms";
+    /// How often idle sessions are looked for.
+    MCP_SESSION_LOOK_MS: u64 = 10_000, "ms";
 
     /// Connections that are open at once; whoever comes beyond that waits to be accepted.
     CONNECTIONS_MAX: usize = 4_096, "connections";

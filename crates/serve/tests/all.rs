@@ -1,4 +1,5 @@
 //! The suite of this room.
 
+mod conformance;
 mod house;
 mod http;

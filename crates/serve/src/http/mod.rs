@@ -34,7 +34,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::House;
 use crate::house::local;
-use crate::limits::{BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS};
+use crate::limits::{
+    BODY_MS, FEEDS_MAX, HEAD_MS, HEARTBEAT_MS, MCP_SESSION_IDLE_MS, REQUESTS_TOGETHER_MAX, SHUTDOWN_MS, WRITE_STALL_MS,
+};
+use crate::mcp::{Door, Server};
 
 pub(crate) use tokens::Bearer;
 pub use tokens::Tokens;
@@ -57,6 +60,8 @@ pub struct Options {
     pub stall: Duration,
     /// After so much silence a feed says that it is still there.
     pub heartbeat: Duration,
+    /// After so long without a request a session of an agent ends.
+    pub session_idle: Duration,
     /// How long what is under way may take to rest when the server stops.
     pub shutdown: Duration,
 }
@@ -69,6 +74,7 @@ impl Default for Options {
             body: Duration::from_millis(BODY_MS),
             stall: Duration::from_millis(WRITE_STALL_MS),
             heartbeat: Duration::from_millis(HEARTBEAT_MS),
+            session_idle: Duration::from_millis(MCP_SESSION_IDLE_MS),
             shutdown: Duration::from_millis(SHUTDOWN_MS),
         }
     }
@@ -81,7 +87,7 @@ pub struct Http(Arc<Inner>);
 struct Inner {
     house: House,
     /// What stands at `/mcp`.
-    agents: crate::mcp::Http,
+    agents: Door,
     options: Options,
     under_way: Arc<Semaphore>,
     feeds: Arc<Semaphore>,
@@ -96,8 +102,14 @@ impl fmt::Debug for Http {
 
 impl Http {
     pub fn new(house: House, options: Options) -> Self {
+        let agents = Server::new(house.clone(), local()).http();
+        Self::with_agents(house, options, agents)
+    }
+
+    /// The same with another server for agents at `/mcp`.
+    pub fn with_agents(house: House, options: Options, agents: Door) -> Self {
         Self(Arc::new(Inner {
-            agents: crate::mcp::Server::new(house.clone(), local()).http(),
+            agents,
             house,
             options,
             under_way: Arc::new(Semaphore::new(REQUESTS_TOGETHER_MAX)),
@@ -121,9 +133,14 @@ impl Http {
             self.house().park_all();
             self.0.stopping.send_replace(true);
             self.rested().await;
+            // An agent whose run came to rest was told so by then.
+            self.0.agents.close();
         };
-        let (served, ()) = tokio::join!(accepting, stopping);
-        served
+        let serving = async { tokio::join!(accepting, stopping) };
+        tokio::select! {
+            (served, ()) = serving => served,
+            never = self.0.agents.tended(self.options().session_idle) => match never {},
+        }
     }
 
     /// Returns when nothing is under way any more, or when that takes too long: a lease that is not handed back expires.

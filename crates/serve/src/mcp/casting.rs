@@ -18,7 +18,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Caller, Server, answer, tools};
+use super::{Caller, Server, result_of, tools};
 use crate::house::Begun;
 
 /// The field of a form that has the decision.
@@ -173,7 +173,7 @@ impl Server {
         if let Some(asks) = self.asks_a_person(caller, context, &reply).await? {
             return Ok(asks.into());
         }
-        Ok(answer(reply.guarded).into())
+        Ok(result_of(reply.guarded).into())
     }
 
     async fn tell(&self, context: &RequestContext<RoleServer>, events: mpsc::Receiver<StreamEvent>) {

@@ -7,6 +7,7 @@
 //! can be asked within the newer one.
 
 mod casting;
+mod door;
 mod reading;
 mod resources;
 mod tools;
@@ -14,7 +15,6 @@ mod tools;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 
 use axum::http::request::Parts;
 use cantrip_service::Service;
@@ -22,13 +22,12 @@ use cantrip_service::cantrip::loom::Actor;
 use cantrip_service::cantrip::reply::{Call, Envelope, Guarded, Refusal, codes, refusal_text};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, ContentBlock, ErrorCode, ErrorData, Implementation, ListPromptsRequestMethod, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceExt};
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -36,6 +35,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::house::House;
 use crate::http::Bearer;
 use tools::Name;
+
+pub use door::Door;
 
 /// The server. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -50,9 +51,6 @@ impl fmt::Debug for Server {
         f.debug_struct("Server").field("house", &self.house).field("owner", &self.owner).finish()
     }
 }
-
-/// The service behind `/mcp`.
-pub type Http = StreamableHttpService<Server, LocalSessionManager>;
 
 impl Server {
     /// A server in this house. `owner` is who asks over pipes; over HTTP it is whose token the request came with, if it
@@ -81,11 +79,9 @@ impl Server {
         ended.map(drop).map_err(io::Error::other)
     }
 
-    /// The same over HTTP, to be mounted at `/mcp`. Who may reach it, by which token and from which origin, is decided by who
-    /// mounts it.
-    pub fn http(self) -> Http {
-        let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
-        StreamableHttpService::new(move || Ok(self.clone()), Arc::new(LocalSessionManager::default()), config)
+    /// The same over HTTP, to be mounted at `/mcp`.
+    pub fn http(self) -> Door {
+        Door::to(self)
     }
 
     /// Who asks.
@@ -133,7 +129,7 @@ impl Server {
         let caller = self.asks(context);
         match self.answered(name, request, context, &caller).await {
             Ok(response) => response,
-            Err(refusal) => answer(self.refused(&caller, name.as_str(), refusal).await).into(),
+            Err(refusal) => result_of(self.refused(&caller, name.as_str(), refusal).await).into(),
         }
     }
 
@@ -173,7 +169,7 @@ impl Server {
             Name::Spend => self.told(caller, name, self.spend(caller, read(name, arguments)?)).await,
             Name::Codes => self.told(caller, name, reading::codes(read(name, arguments)?)).await,
         };
-        Ok(answer(guarded).into())
+        Ok(result_of(guarded).into())
     }
 }
 
@@ -190,7 +186,7 @@ fn read<T: DeserializeOwned>(name: Name, arguments: Value) -> Result<T, Refusal>
 }
 
 /// A reply as a tool's result: the envelope for programs, and beside it what a model reads.
-fn answer(guarded: Guarded) -> CallToolResult {
+pub fn result_of(guarded: Guarded) -> CallToolResult {
     let text = match refusal_text(&guarded.reply, &guarded.meta) {
         Some(text) => text,
         None => match guarded.reply.value() {
@@ -211,10 +207,18 @@ fn answer(guarded: Guarded) -> CallToolResult {
 async fn fault(server: &Server, caller: &Caller, name: &str, refusal: Refusal) -> ErrorData {
     let guarded = server.refused(caller, name, refusal).await;
     let data = json!({"code": guarded.reply.code(), "trace_id": guarded.meta.trace_id().to_string()});
-    if guarded.reply.code() == codes::NOT_FOUND.any() && name == "resources/read" {
-        return ErrorData::resource_not_found(guarded.reply.message(), Some(data));
-    }
     ErrorData::invalid_params(guarded.reply.message(), Some(data))
+}
+
+/// A resource that cannot be read, or that there is not.
+async fn unread(server: &Server, caller: &Caller, uri: &str, refusal: Refusal) -> ErrorData {
+    let mut fault = fault(server, caller, "resources/read", refusal).await;
+    let data = fault.data.get_or_insert_default();
+    if data["code"] == json!(codes::NOT_FOUND.any()) {
+        fault.code = ErrorCode::RESOURCE_NOT_FOUND;
+    }
+    data["uri"] = json!(uri);
+    fault
 }
 
 impl ServerHandler for Server {
@@ -253,6 +257,24 @@ impl ServerHandler for Server {
         Ok(self.called(name, request, &context).await)
     }
 
+    /// There are none, and what is not offered is not answered.
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    /// The same of completions.
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
     async fn list_resources(
         &self,
         request: Option<PaginatedRequestParams>,
@@ -281,7 +303,7 @@ impl ServerHandler for Server {
         let caller = self.asks(&context);
         match self.resource(&caller, &request.uri).await {
             Ok(result) => Ok(result.into()),
-            Err(refusal) => Err(fault(self, &caller, "resources/read", refusal).await),
+            Err(refusal) => Err(unread(self, &caller, &request.uri, refusal).await),
         }
     }
 }

@@ -1,8 +1,13 @@
 //! The server for agents at `/mcp`, by the client that people use, over both revisions of the protocol.
 
+use std::time::{Duration, Instant};
+
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
-use cantrip_serve::limits::BODY_BYTES_MAX;
+use cantrip_serve::http::Options;
+use cantrip_serve::limits::{BODY_BYTES_MAX, MCP_SESSIONS_MAX, SHUTDOWN_MS};
+use cantrip_service::cantrip::loom::{AnyLoom, Memory};
+use futures_util::{StreamExt, stream};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, ReadResourceRequestParams,
@@ -88,4 +93,100 @@ async fn a_body_that_is_too_long_never_reaches_the_protocol() {
     let server = server().await;
     let long = server.client.post(server.url("/mcp")).body(vec![b'x'; BODY_BYTES_MAX + 1]);
     refused(answered(long).await, 413, codes::LIMIT.any());
+}
+
+/// A session by hand: what the protocol's client would not show.
+async fn opened(server: &Server, token: Option<&str>) -> reqwest::Response {
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}});
+    said(server, token, None, json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})).await
+}
+
+async fn said(server: &Server, token: Option<&str>, session: Option<&str>, message: Value) -> reqwest::Response {
+    let mut request = server.client.post(server.url("/mcp")).header("accept", "application/json, text/event-stream");
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    request.json(&message).send().await.unwrap()
+}
+
+async fn session(server: &Server, token: Option<&str>) -> String {
+    let response = opened(server, token).await;
+    assert_eq!(response.status(), 200);
+    let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    drop(response.bytes().await.unwrap());
+    let began = said(server, token, Some(&id), json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    assert_eq!(began.status(), 202);
+    id
+}
+
+fn ping() -> Value {
+    json!({"jsonrpc": "2.0", "id": 7, "method": "ping"})
+}
+
+async fn envelope(response: reqwest::Response) -> (u16, Value) {
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+#[tokio::test]
+async fn a_session_is_the_owners_who_opened_it() {
+    let server = guarded().await;
+    let id = session(&server, Some(ANN)).await;
+    refused(envelope(said(&server, Some(BOB), Some(&id), ping()).await).await, 404, codes::NOT_FOUND.any());
+    for request in [server.client.get(server.url("/mcp")), server.client.delete(server.url("/mcp"))] {
+        let request = request.bearer_auth(BOB).header("mcp-session-id", &id).header("accept", "text/event-stream");
+        refused(answered(request).await, 404, codes::NOT_FOUND.any());
+    }
+    assert_eq!(said(&server, Some(ANN), Some(&id), ping()).await.status(), 200, "it is there for its owner");
+    let ended = server.client.delete(server.url("/mcp")).bearer_auth(ANN).header("mcp-session-id", &id);
+    assert_eq!(ended.send().await.unwrap().status(), 202);
+    refused(envelope(said(&server, Some(ANN), Some(&id), ping()).await).await, 404, codes::NOT_FOUND.any());
+}
+
+#[tokio::test]
+async fn so_many_sessions_are_open_and_no_more() {
+    let server = server().await;
+    let first = session(&server, None).await;
+    let rest = stream::iter(1..MCP_SESSIONS_MAX).map(|_| opened(&server, None)).buffer_unordered(32);
+    let rest: Vec<_> = rest.map(|response| response.status()).collect().await;
+    assert!(rest.iter().all(|status| *status == 200));
+    refused(envelope(opened(&server, None).await).await, 503, codes::OVERLOADED.any());
+    assert_eq!(said(&server, None, Some(&first), ping()).await.status(), 200, "those that are open go on");
+    let newer = served(&server, ProtocolVersion::V_2026_07_28, None).await;
+    assert_envelope(&called(&newer, "spells", json!({})).await, codes::READ.any());
+    newer.cancel().await.unwrap();
+    let ended = server.client.delete(server.url("/mcp")).header("mcp-session-id", first);
+    assert_eq!(ended.send().await.unwrap().status(), 202);
+    assert_eq!(opened(&server, None).await.status(), 200, "its place is free again");
+}
+
+#[tokio::test]
+async fn an_idle_session_ends_and_one_that_works_does_not() {
+    let options = Options { session_idle: Duration::from_millis(100), ..Options::default() };
+    let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
+    let (idle, works) = (session(&server, None).await, session(&server, None).await);
+    let cast = json!({"name": "cast", "arguments": {"spell": "slow", "intent": "go"}});
+    let cast = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": cast});
+    let told = said(&server, None, Some(&works), cast).await.text().await.unwrap();
+    let answer = told.lines().filter_map(|line| line.strip_prefix("data: {")).next_back().unwrap();
+    let answer: Value = serde_json::from_str(&format!("{{{answer}")).unwrap();
+    assert_envelope(&answer["result"]["structuredContent"], codes::TERMINATED.any());
+    refused(envelope(said(&server, None, Some(&idle), ping()).await).await, 404, codes::NOT_FOUND.any());
+}
+
+#[tokio::test]
+async fn an_agent_that_listens_does_not_hold_up_the_end() {
+    let server = server().await;
+    let id = session(&server, None).await;
+    let listens =
+        server.client.get(server.url("/mcp")).header("mcp-session-id", id).header("accept", "text/event-stream");
+    let mut listens = listens.send().await.unwrap();
+    assert_eq!(listens.status(), 200);
+    let began = Instant::now();
+    server.stop().await;
+    assert!(began.elapsed() < Duration::from_millis(SHUTDOWN_MS / 2), "{:?}", began.elapsed());
+    while let Ok(Some(_)) = listens.chunk().await {}
 }

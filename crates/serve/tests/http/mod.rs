@@ -9,4 +9,4 @@ mod feeds;
 mod owners;
 mod refusals;
 mod routes;
-mod support;
+pub(crate) mod support;

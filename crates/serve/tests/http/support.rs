@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 /// Spells by name, each with the script that its entities follow.
 #[derive(Clone)]
-pub(super) struct Book {
+pub(crate) struct Book {
     loom: AnyLoom,
     spells: Vec<(String, String)>,
 }
@@ -55,6 +55,12 @@ pub(super) const SPELLS: &[(&str, &str)] = &[
 ];
 
 impl Book {
+    /// The spells that every test has at hand, and these.
+    pub(crate) fn over(loom: AnyLoom, more: &[(String, String)]) -> Self {
+        let known = SPELLS.iter().map(|(name, script)| ((*name).to_owned(), (*script).to_owned()));
+        Self { loom, spells: known.chain(more.iter().cloned()).collect() }
+    }
+
     pub(super) fn made(&self, name: &str) -> Option<Cantrip> {
         let (_, script) = self.spells.iter().find(|(known, _)| known == name)?;
         let script = Script::read("script.yaml", script).unwrap().pop().unwrap();
@@ -124,9 +130,7 @@ impl Server {
 
     pub(super) async fn of(runtime: Runtime, loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
         let runtime = runtime.askable(true);
-        let known = SPELLS.iter().map(|(name, script)| ((*name).to_owned(), (*script).to_owned()));
-        let spells = known.chain(more.iter().cloned()).collect();
-        let house = House::open(runtime, Book { loom, spells });
+        let house = House::open(runtime, Book::over(loom, more));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
