@@ -12,6 +12,7 @@ mod commands;
 mod conformance;
 mod examples;
 mod faults;
+mod feeds;
 mod first_hour;
 mod fork;
 mod hands;

@@ -32,6 +32,18 @@ impl Server {
         Self { process, address }
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The memory that it has, in bytes.
+    pub(crate) fn resident(&self) -> usize {
+        let told = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it is there");
+        let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory is told");
+        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

@@ -41,6 +41,10 @@ canon::limits! {
     REQUESTS_TOGETHER_MAX: usize = 512, "requests";
     /// Feeds that are read at once.
     FEEDS_MAX: usize = 2_048, "feeds";
+    /// Records that are read at once for one client of a feed.
+    FEED_RECORDS_MAX: usize = 64, "records";
+    /// What they may have in all, the last one apart: a client that stops reading costs no more.
+    FEED_RECORDS_BYTES: usize = 256 << 10, "bytes";
     /// The head of a request.
     HEAD_BYTES_MAX: usize = 64 << 10, "bytes";
     /// How long the head of a request may take to arrive, and how long a connection may be idle.

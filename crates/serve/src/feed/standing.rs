@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cantrip_service::cantrip::canon::{CastId, EntityId, RunId};
 use cantrip_service::cantrip::loom::{
-    EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, Seq, Spent, TruncationReason, Usage,
+    EndedBy, Ending, Error, Event, ParkReason, Record, ReplyMark, RunKind, Seq, Spent, TruncationReason, Usage,
 };
 use cantrip_service::cantrip::reply::{AnyCode, codes};
 use serde_json::{Map, Value, json};
@@ -15,6 +15,10 @@ pub(super) struct Standing {
     run: RunId,
     root: Option<EntityId>,
     root_cast: Option<CastId>,
+    /// A predict is over when it is closed, not when its cast is: what comes out of that is looked at first.
+    predicts: bool,
+    /// How the cast of a predict answered.
+    answered: Option<EndedBy>,
     /// Calls that wait for a person, as they were asked for.
     approvals: BTreeMap<String, Map<String, Value>>,
     parked: Option<ParkReason>,
@@ -47,6 +51,8 @@ impl Standing {
             run,
             root: None,
             root_cast: None,
+            predicts: false,
+            answered: None,
             approvals: BTreeMap::new(),
             parked: None,
             ended: None,
@@ -68,6 +74,7 @@ impl Standing {
         let first = record.seq == Seq::new(1);
         if let Some(opening) = record.opening()? {
             self.root = opening.entity_id;
+            self.predicts = opening.kind == RunKind::Predict;
         }
         let before = (self.state(), self.approvals.len());
         // Whoever goes on with it writes something.
@@ -90,7 +97,14 @@ impl Standing {
                 }
             }
             Event::Parked(parked) => self.parked = Some(parked.reason),
-            Event::End(end) if Some(end.cast_id) == self.root_cast => self.ended = Some(ended(&end.ending)),
+            Event::End(end) if Some(end.cast_id) == self.root_cast => {
+                let ended = ended(&end.ending);
+                if self.predicts {
+                    self.answered = ended.answered_by;
+                } else {
+                    self.ended = Some(ended);
+                }
+            }
             Event::Failed(failed) => {
                 let reply = failed.error.mark.clone();
                 self.ended = Some(Ended { state: "failed", reason: None, reply, answered_by: None });
@@ -143,7 +157,8 @@ impl Standing {
                     .and_then(Value::as_str)
                     .and_then(|code| AnyCode::parse(code).ok())
                     .unwrap_or(code);
-                self.ended = Some(Ended { state, reason: None, reply: mark(code), answered_by: None });
+                let answered_by = self.answered.filter(|_| succeeded);
+                self.ended = Some(Ended { state, reason: None, reply: mark(code), answered_by });
             }
             _ => {}
         }

@@ -30,7 +30,7 @@ use super::asked::{Caller, Named, Wanted};
 use super::listen::stopped;
 use super::routes::{Gives, Routes};
 use crate::feed::{Line, Next, Resume, Stale, View};
-use crate::limits::RETRY_MS;
+use crate::limits::{FEED_RECORDS_BYTES, FEED_RECORDS_MAX, RETRY_MS};
 
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
 
@@ -305,9 +305,6 @@ struct Reading {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Records that are read at once for one client.
-const READ_TOGETHER: usize = 64;
-
 impl Reading {
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
@@ -346,10 +343,16 @@ impl Reading {
         }
     }
 
+    /// Reads what comes next: no more than a client that stops reading may cost.
     async fn fetch(&mut self) -> Result<(), Error> {
-        let mut records = std::pin::pin!(self.loom.read(self.run, self.after).take(READ_TOGETHER));
-        while let Some(record) = records.next().await {
-            self.read.push(record?);
+        let mut records = std::pin::pin!(self.loom.read(self.run, self.after).take(FEED_RECORDS_MAX));
+        let mut bytes = 0;
+        while bytes < FEED_RECORDS_BYTES
+            && let Some(record) = records.next().await
+        {
+            let record = record?;
+            bytes += record.payload.len();
+            self.read.push(record);
         }
         self.read.reverse();
         Ok(())

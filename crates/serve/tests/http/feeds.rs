@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
 use cantrip_serve::http::Options;
 use cantrip_serve::limits::KEPT_TURNS;
+use cantrip_service::cantrip::canon::Timestamp;
 use cantrip_service::cantrip::loom::{AnyLoom, Journal, Memory, Seq};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::support::{Server, refused, server};
+use super::contracts::SIGNATURE;
+use super::support::{PREDICTS, Server, durable, places, refused, server};
 
 /// One event, as it came.
 #[derive(Debug, Clone, PartialEq)]
@@ -208,14 +211,21 @@ async fn a_run_is_shown_as_it_happens_in_order_and_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_drops_and_returns_reaches_the_state_of_one_who_never_dropped() {
-    let server = with_long(30, 1).await;
+    for place in places() {
+        let server = Server::over(place.loom(), Options::default(), &[long(30, 1)]).await;
+        drops_and_returns(&server).await;
+        server.stop().await;
+    }
+}
+
+async fn drops_and_returns(server: &Server) {
     let run = server.cast("long").await;
     let path = format!("/v1/runs/{run}/events");
-    let staying = tokio::spawn(feed(&server, &path, None).await.all());
+    let staying = tokio::spawn(feed(server, &path, None).await.all());
     let mut held = Held::default();
     let (mut last, mut seed, mut drops) = (None, 7_u64, 0);
     while !held.ended {
-        let Opened::Feed(mut reading) = open(&server, &path, last).await else { break };
+        let Opened::Feed(mut reading) = open(server, &path, last).await else { break };
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         for _ in 0..(seed >> 33) % 40 {
             let Some(event) = reading.next().await else { break };
@@ -233,13 +243,20 @@ async fn who_drops_and_returns_reaches_the_state_of_one_who_never_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_come_once_each_and_without_a_gap_however_often_a_client_returns() {
-    let server = with_long(20, 0).await;
+    for place in places() {
+        let server = Server::over(place.loom(), Options::default(), &[long(20, 0)]).await;
+        returns_for_records(&server).await;
+        server.stop().await;
+    }
+}
+
+async fn returns_for_records(server: &Server) {
     let run = server.cast("long").await;
     let path = format!("/v1/runs/{run}/records");
     let (mut seen, mut seed, mut cuts) = (Vec::new(), 3_u64, 0);
     'reading: loop {
         let last = seen.last().map(|event: &Event| event.id.unwrap());
-        let Opened::Feed(mut reading) = open(&server, &path, last).await else { break };
+        let Opened::Feed(mut reading) = open(server, &path, last).await else { break };
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         for _ in 0..=(seed >> 33) % 4 {
             match reading.next().await {
@@ -265,10 +282,10 @@ async fn records_come_once_each_and_without_a_gap_however_often_a_client_returns
         assert_eq!(event.data["payload"].to_string().len(), record.payload.len(), "{event:?}");
     }
     let newest = seen.last().unwrap().id;
-    let Opened::Status(204, _) = open(&server, &path, newest).await else { panic!("all was sent") };
-    let behind = feed(&server, &path, newest.map(|newest| newest - 1)).await.all().await;
+    let Opened::Status(204, _) = open(server, &path, newest).await else { panic!("all was sent") };
+    let behind = feed(server, &path, newest.map(|newest| newest - 1)).await.all().await;
     assert_eq!(behind.iter().map(|event| event.id).collect::<Vec<_>>(), [newest, None]);
-    let tail = feed(&server, &format!("{path}?from=tail"), None).await.all().await;
+    let tail = feed(server, &format!("{path}?from=tail"), None).await.all().await;
     assert_eq!(tail.iter().map(|event| event.name.as_str()).collect::<Vec<_>>(), ["end"]);
 }
 
@@ -319,6 +336,72 @@ async fn a_cursor_behind_what_is_kept_is_stale_and_says_what_is() {
 }
 
 #[tokio::test]
+async fn records_that_were_pruned_are_a_stale_cursor_and_the_rest_is_read() {
+    for place in durable() {
+        let server = Server::over(place.loom(), Options::default(), &[long(3, 0)]).await;
+        let run = server.cast("long").await;
+        let newest = server.until(&run, "terminated").await["newest"].as_u64().unwrap();
+        let pruned = place.store().prune(run.parse().unwrap(), Seq::new(9), Timestamp::EPOCH).await.unwrap().seq.get();
+        let path = format!("/v1/runs/{run}/records");
+        let envelope = refused(server.get(&format!("{path}?cursor=1")).await, 410, codes::CURSOR_STALE.any());
+        assert_eq!(envelope["data"]["oldest"], pruned + 1);
+        assert_eq!(envelope["data"]["newest"], newest);
+        let ids = |events: Vec<Event>| events.iter().filter_map(|event| event.id).collect::<Vec<_>>();
+        let rest: Vec<u64> = (pruned + 1..=newest).collect();
+        assert_eq!(ids(feed(&server, &path, Some(pruned)).await.all().await), rest, "from where it was cut");
+        assert_eq!(ids(feed(&server, &path, None).await.all().await), rest, "without a cursor all that is kept");
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_predict_is_followed_like_a_cast_while_it_runs_and_when_it_is_over() {
+    let script = "responses:\n  - {tool_calls: [{id: c1, gate: done, args: {answer: {label: a}}}], delay_ms: 300}\n";
+    for place in places() {
+        let predicts = (PREDICTS.to_owned(), script.to_owned());
+        let server = Server::over(place.loom(), Options::default(), &[predicts]).await;
+        assert_eq!(server.post("/v1/signatures", json!({"definition": SIGNATURE})).await.0, 201);
+        let asked = json!({"signature": "@acme/text/Classify.v1", "input": {"text": "x"}});
+        let predict = server.post("/v1/predict", asked);
+        let following = async {
+            // It is there as soon as it is begun.
+            let run = loop {
+                let listed = server.value("/v1/runs").await;
+                match listed["items"][0]["run_id"].as_str() {
+                    Some(run) => break run.to_owned(),
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            };
+            let [events, records] = ["events", "records"].map(|feed| format!("/v1/runs/{run}/{feed}"));
+            let (events, records) = tokio::join!(feed(&server, &events, None), feed(&server, &records, None));
+            let (events, records) = tokio::join!(events.all(), records.all());
+            (run, events, records)
+        };
+        let ((_, predicted), (run, events, records)) = tokio::join!(predict, following);
+        assert_envelope(&predicted, codes::PREDICTED.any());
+        assert_eq!(predicted["data"]["run_id"], run);
+        let held = Held::of(&events);
+        assert!(held.ended, "{events:?}");
+        assert_eq!(held.run["state"], "terminated", "{events:?}");
+        assert_eq!(held.run["reply"]["code"], codes::PREDICTED.any().to_string());
+        assert_eq!((held.turns.len(), held.ends.len()), (1, 1));
+        let again = feed(&server, &format!("/v1/runs/{run}/events"), None).await.all().await;
+        assert_eq!(Held::of(&again), held);
+        let kinds: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
+        assert!(kinds.contains(&"predict.closed") && kinds.last() == Some(&"end"), "{kinds:?}");
+        let places: Vec<u64> = records.iter().filter_map(|record| record.id).collect();
+        assert_eq!(places, (1..=places.len() as u64).collect::<Vec<_>>());
+        let newest = places.last().copied();
+        for path in ["events", "records"] {
+            let Opened::Status(204, _) = open(&server, &format!("/v1/runs/{run}/{path}"), newest).await else {
+                panic!("there is nothing more")
+            };
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn silence_is_broken_by_heartbeats_and_a_server_that_stops_ends_its_feeds() {
     let options = Options { heartbeat: Duration::from_millis(30), ..Options::default() };
     let server = Server::over(AnyLoom::new(Memory::new()), options, &[]).await;
@@ -341,13 +424,18 @@ async fn silence_is_broken_by_heartbeats_and_a_server_that_stops_ends_its_feeds(
 
 #[tokio::test]
 async fn another_process_shows_a_run_from_its_records() {
-    let loom = AnyLoom::new(Memory::new());
     let more = [long(5, 2)];
-    let owner = Server::over(loom.clone(), Options::default(), &more).await;
-    let other = Server::over(loom, Options::default(), &more).await;
+    for place in places() {
+        let owner = Server::over(place.loom(), Options::default(), &more).await;
+        let other = Server::over(place.loom(), Options::default(), &more).await;
+        shown_by_another(&owner, &other).await;
+    }
+}
+
+async fn shown_by_another(owner: &Server, other: &Server) {
     let run = owner.cast("long").await;
     let path = format!("/v1/runs/{run}/events");
-    let (here, there) = tokio::join!(feed(&owner, &path, None), feed(&other, &path, None));
+    let (here, there) = tokio::join!(feed(owner, &path, None), feed(other, &path, None));
     let (here, there) = tokio::join!(here.all(), there.all());
     assert_eq!(Held::of(&there), Held::of(&here), "its items have the same names");
     let whole = there.iter().filter(|event| event.name == "upsert" && event.data["type"] == "message");
@@ -400,6 +488,25 @@ async fn five_hundred_viewers_of_one_run_all_see_its_end() {
     }
     assert!(states[0].ended && states[0].turns.len() == 11, "{:?}", states[0]);
     assert!(states.iter().all(|state| *state == states[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_readers_of_the_records_in_a_store_get_every_one_of_them() {
+    for place in durable() {
+        let server = Server::over(place.loom(), Options::default(), &[long(5, 1)]).await;
+        let run = server.cast("long").await;
+        let path = format!("/v1/runs/{run}/records");
+        let mut reading = Vec::new();
+        for _ in 0..500 {
+            reading.push(tokio::spawn(feed(&server, &path, None).await.all()));
+        }
+        let newest = server.until(&run, "terminated").await["newest"].as_u64().unwrap();
+        for reader in reading {
+            let ids: Vec<u64> = reader.await.unwrap().iter().filter_map(|record| record.id).collect();
+            assert_eq!(ids, (1..=newest).collect::<Vec<_>>());
+        }
+        server.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 //! A server with a few spells, and a client.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_reply::AnyCode;
 use cantrip_reply::testing::assert_envelope;
@@ -10,13 +11,15 @@ use cantrip_serve::{Card, Grimoire, House};
 use cantrip_service::Service;
 use cantrip_service::cantrip::canon::EntityId;
 use cantrip_service::cantrip::circle::gate::builtin;
-use cantrip_service::cantrip::crystal::{Price, Rates, Script, Scripted};
+use cantrip_service::cantrip::crystal::{AnyCrystal, Price, Rates, Script, Scripted};
 use cantrip_service::cantrip::loom::{AnyLoom, Loom, Memory};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::{Cantrip, Runtime};
-use cantrip_service::contracts::Predictor;
+use cantrip_service::contracts::{Predictor, Traces};
+use cantrip_store::Store;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -53,6 +56,9 @@ pub(super) const SPELLS: &[(&str, &str)] = &[
          - tool_calls: [{id: c2, gate: done, args: {answer: second}}]\n",
     ),
 ];
+
+/// The spell whose script the crystal of predicts follows.
+pub(super) const PREDICTS: &str = "predicts";
 
 impl Book {
     /// The spells that every test has at hand, and these.
@@ -96,8 +102,16 @@ impl Grimoire for Book {
         ready(self.made(spell).ok_or_else(|| codes::not_found("spell", spell).into())).boxed()
     }
 
-    fn predictor<'a>(&'a self, _: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
-        ready(Err(codes::config_invalid("predict", "crystal", "there is none here").into())).boxed()
+    fn predictor<'a>(&'a self, service: &'a Service) -> BoxFuture<'a, Result<Predictor, Refusal>> {
+        let predictor = match self.spells.iter().find(|(name, _)| name == PREDICTS) {
+            Some((name, script)) => {
+                let script = Script::read("script.yaml", script).unwrap().pop().unwrap();
+                let crystal = AnyCrystal::new(Scripted::new(format!("scripted/{name}"), script));
+                Ok(service.predictor(move |_: Option<&str>| Ok(crystal.clone()), Traces::inline()))
+            }
+            None => Err(codes::config_invalid("predict", "crystal", "there is none here").into()),
+        };
+        ready(predictor).boxed()
     }
 
     fn of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {
@@ -107,6 +121,53 @@ impl Grimoire for Book {
             Ok(found.into_iter().find(|cantrip| cantrip.id() == view.entity.cantrip_id).unwrap())
         }
         .boxed()
+    }
+}
+
+/// Where a server keeps what is cast.
+pub(super) enum Place {
+    Memory(AnyLoom),
+    File(TempDir),
+    Schema { url: String, name: String },
+}
+
+/// Every kind of place: in memory, in a file, and in a database where there is one.
+pub(super) fn places() -> Vec<Place> {
+    let mut all = vec![Place::Memory(AnyLoom::new(Memory::new()))];
+    all.extend(durable());
+    all
+}
+
+/// Those that several processes share.
+pub(super) fn durable() -> Vec<Place> {
+    let mut all = vec![Place::File(tempfile::tempdir().unwrap())];
+    if let Ok(url) = std::env::var("CANTRIP_TEST_POSTGRES")
+        && !url.is_empty()
+    {
+        // A name that no other test has, in this process or another.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+        let name = format!("s{}_{began}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        all.push(Place::Schema { url, name });
+    }
+    all
+}
+
+impl Place {
+    /// Opens it, as a process of its own would.
+    pub(super) fn loom(&self) -> AnyLoom {
+        match self {
+            Self::Memory(loom) => loom.clone(),
+            Self::File(_) | Self::Schema { .. } => AnyLoom::new(self.store()),
+        }
+    }
+
+    pub(super) fn store(&self) -> Store {
+        match self {
+            Self::Memory(_) => panic!("there is no store in memory"),
+            Self::File(folder) => Store::sqlite(folder.path().join("loom.db")).unwrap(),
+            Self::Schema { url, name } => Store::postgres_in(url, name).unwrap(),
+        }
     }
 }
 
