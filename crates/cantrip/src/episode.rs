@@ -40,6 +40,7 @@ struct Wished {
 enum Wish {
     #[default]
     GoesOn,
+    HandsBack,
     Rests,
     Ends,
 }
@@ -81,11 +82,25 @@ impl Cancel {
     /// a crystal that thinks is not. The run waits then, and [`Runtime::resume`] goes on with it. Cancelling still ends
     /// it.
     pub fn park(&self) {
+        self.at_least(Wish::Rests);
+    }
+
+    /// The same by a process that ends: the run waits for nobody, and whoever looks for runs that nobody works on goes on
+    /// with it.
+    pub fn hand_back(&self) {
+        self.at_least(Wish::HandsBack);
+    }
+
+    fn at_least(&self, wish: Wish) {
         self.0.send_if_modified(|wished| {
-            let news = wished.of_all < Wish::Rests;
-            wished.of_all = wished.of_all.max(Wish::Rests);
+            let news = wished.of_all < wish;
+            wished.of_all = wished.of_all.max(wish);
             news
         });
+    }
+
+    fn hands_back(&self) -> bool {
+        self.0.borrow().of_all == Wish::HandsBack
     }
 
     async fn wished(&self, least: Wish) -> Wish {
@@ -330,7 +345,7 @@ impl Episode {
         }
         run.runtime.under_way().insert(id, halting.clone());
         let wished = async {
-            if cancel.wished(Wish::Rests).await == Wish::Rests {
+            if cancel.wished(Wish::HandsBack).await < Wish::Ends {
                 halting.pause();
                 cancel.wished(Wish::Ends).await;
             }
@@ -347,14 +362,18 @@ impl Episode {
             Rest::Waiting(waiting) => {
                 // Nobody waits for the answer to a request that was given up.
                 let dropped = run.dropped().await?;
-                if let Waiting::Interrupted = waiting {
-                    let reason = ParkReason::Interrupted;
+                let (waiting, reason) = match waiting {
+                    Waiting::Interrupted if cancel.hands_back() => (Waiting::HandedBack, Some(ParkReason::HandedBack)),
+                    Waiting::HandedBack => (waiting, Some(ParkReason::HandedBack)),
+                    Waiting::Interrupted => (waiting, Some(ParkReason::Interrupted)),
+                    Waiting::Approval { .. } | Waiting::Crystal(_) => (waiting, None),
+                };
+                let parked = reason.map(|reason| {
                     let elapsed_ms = Some(millis(seat.elapsed()));
                     let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms };
-                    run.append_moving(vec![(run.runtime.now().wall, parked.into())], dropped).await?;
-                } else {
-                    run.append_moving(Vec::new(), dropped).await?;
-                }
+                    (run.runtime.now().wall, parked.into())
+                });
+                run.append_moving(parked.into_iter().collect(), dropped).await?;
                 Ok(Rested::Waits(waiting))
             }
             Rest::Ended => {
@@ -430,6 +449,7 @@ fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
             "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
         }),
         Waiting::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
+        Waiting::HandedBack => json!({"state": "waiting", "reason": "handed_back"}),
     };
     rb.success(codes::created("run", run.to_string()).data(data))
 }

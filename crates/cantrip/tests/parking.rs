@@ -7,9 +7,10 @@ use crate::support;
 use std::time::Duration;
 
 use cantrip::{Cancel, Cantrip, CastReply, Casting, Runtime};
+use cantrip_canon::Timestamp;
 use cantrip_circle::gate::builtin;
 use cantrip_crystal::Response;
-use cantrip_loom::{Journal, Loom, RunState, TruncationReason};
+use cantrip_loom::{Journal, Loom, Page, RunState, TruncationReason};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use serde_json::json;
@@ -133,4 +134,41 @@ async fn a_run_that_rests_is_ended_by_who_takes_it_up_only_to_cancel_it() {
     assert_eq!(over.reason(), Some(TruncationReason::Cancelled), "{:?}", over.reply());
     let again = runtime.entity(&cantrip, entity.id()).await.unwrap();
     assert_eq!(again.send("another").await.answer(), Some(&json!("heard")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_its_process_hands_back_waits_for_nobody_and_goes_on_where_it_stood() {
+    let (runtime, count) = (memory(), Count::default());
+    let crystal = script([call("count", json!({"n": 1})), thinking(done("never heard")), done("heard")]);
+    let cantrip = talking(&crystal).gate(counting("count", &count)).build().unwrap();
+    let cancel = Cancel::new();
+    let asked = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        cancel.hand_back();
+    };
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), asked);
+    assert_code(cast.reply(), codes::CREATED);
+    assert_eq!(cast.reply().data()["reason"], "handed_back");
+    let run = cast.run.unwrap();
+    assert!(runtime.loom().holder(run).await.unwrap().is_none(), "its lease is free");
+    let orphans = runtime.loom().orphans(Timestamp::EPOCH, Page::FIRST).await.unwrap();
+    assert_eq!(orphans.items.iter().map(|view| view.run_id).collect::<Vec<_>>(), [run]);
+    let resumed = runtime.resume(&cantrip, run).await;
+    assert_eq!(resumed.answer(), Some(&json!("heard")), "{:?}", resumed.reply());
+    assert_eq!(count.get(), 1, "what was done is not done again");
+    assert_eq!(woven(&runtime, cantrip.loom_id()).await, "A1 count=1\nA2 <A1 done=\"heard\" terminated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_asked_to_rest_by_a_person_waits_for_one_though_its_process_ends() {
+    let runtime = memory();
+    let cantrip = talking(&script([thinking(done("never heard")), done("heard")])).build().unwrap();
+    let cancel = Cancel::new();
+    let asked = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cancel.park();
+        cancel.hand_back();
+    };
+    let (cast, ()) = tokio::join!(runtime.cast(&cantrip, Casting::on("go").cancelled_by(&cancel)), asked);
+    assert_waits(&runtime, &cast).await;
 }

@@ -42,6 +42,10 @@ pub(crate) struct Serve {
     /// Where casts are kept: sqlite:FILE, postgres://..., jsonl:DIR or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
+
+    /// Leave the runs alone that a server before this one handed back, or whose process is gone.
+    #[arg(long)]
+    no_resume: bool,
 }
 
 /// The variable with the one token of whoever runs the server.
@@ -80,7 +84,7 @@ impl Serve {
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let bound = listener.local_addr().map_err(unusable)?;
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
-        let picking_up = tokio::spawn(picked_up(house.clone(), Arc::clone(&store)));
+        let picking_up = tokio::spawn(picked_up(house.clone(), Arc::clone(&store), !self.no_resume));
         let http = Http::new(house, Options { tokens, ..Options::default() });
         let served = http.serve(listener, asked_to_stop()).await;
         picking_up.abort();
@@ -133,13 +137,13 @@ async fn asked_to_stop() {
     say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
 }
 
-/// Goes on with what processes that are gone left behind.
-async fn picked_up(house: House, store: Arc<store::Store>) {
+/// Goes on with what other processes handed back, or left behind when they were lost.
+async fn picked_up(house: House, store: Arc<store::Store>, goes_on: bool) {
     let found = async {
         run::free_all(&store.loom).await?;
         let service = house.service(&cantrip_serve::local());
         service.recover().await?;
-        let orphans = service.orphans().await?;
+        let orphans = if goes_on { service.orphans().await? } else { Vec::new() };
         let mut taken_up = Vec::new();
         for orphan in orphans.into_iter().filter(|run| run.kind == RunKind::Cast) {
             // What nobody pays for here would end as soon as it is touched; elsewhere, or later, it can go on.

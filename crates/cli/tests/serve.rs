@@ -11,7 +11,7 @@ use cantrip_reply::testing::assert_envelope;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Folder, stdout};
+use crate::support::{Folder, own_postgres, stdout};
 
 /// A server of its own, until it is dropped.
 pub(crate) struct Server {
@@ -127,17 +127,64 @@ fn a_run_whose_server_is_killed_is_gone_on_with_by_the_next_one() {
     assert_eq!(turns["data"]["value"]["items"].as_array().expect("turns").len(), 2, "no turn was made twice");
 }
 
+/// A spell of five turns, each of which takes a while to be said and calls a program that notes it.
+fn counting() -> Folder {
+    let folder = Folder::new();
+    folder.write(
+        "counts.toml",
+        "name = \"counts\"\ncrystal = \"scripted/counts.yaml\"\n[gates.note]\ncommand = [\"sh\", \"-c\", \"cat >> noted.log; echo >> \
+         noted.log; echo null\"]\nlabels = []\n[wards]\nmax_turns = 9\n",
+    );
+    let turn = |n: u32| format!("  - {{tool_calls: [{{id: c{n}, gate: note, args: {{n: {n}}}}}], delay_ms: 300}}\n");
+    let turns: String = (1..=4).map(turn).collect();
+    let end = "  - {tool_calls: [{id: c5, gate: done, args: {answer: counted}}], delay_ms: 300}\n";
+    folder.write("counts.yaml", &format!("responses:\n{turns}{end}"));
+    folder
+}
+
+/// What the program of the spell noted.
+fn noted(folder: &Folder) -> Vec<u64> {
+    let noted = std::fs::read_to_string(folder.path().join("noted.log")).unwrap_or_default();
+    let read = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["n"].as_u64().expect("a number");
+    noted.lines().filter(|line| !line.is_empty()).map(read).collect()
+}
+
 #[test]
-fn a_server_that_is_told_to_stop_leaves_its_runs_where_they_can_go_on() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let folder = folder();
-        let server = Server::start(&folder, STORE);
-        let run = server.cast("slow");
+fn a_server_that_is_told_to_stop_hands_its_runs_back_and_the_next_one_goes_on() {
+    for (signal, place) in [Signal::TERM, Signal::INT].into_iter().flat_map(|signal| {
+        let places = [Some("sqlite:kept/loom.db".to_owned()), own_postgres()];
+        places.into_iter().flatten().map(move |place| (signal, place))
+    }) {
+        let (folder, store) = (counting(), ["--store", place.as_str()]);
+        let server = Server::start(&folder, &store);
+        let run = server.cast("counts");
+        let began = Instant::now();
+        while noted(&folder).len() < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         assert_eq!(server.stop(signal), 0);
-        let shown = folder.envelope(&[&["run", "show", &run], STORE].concat(), codes::READ.any());
-        assert!(shown.to_string().contains("waiting"), "{shown}");
-        let resumed = folder.run(&[&["run", "resume", &run, "--quiet"], STORE].concat());
-        assert_eq!(stdout(&resumed), "over\n", "{resumed:?}");
+        let before = noted(&folder);
+        assert!(before.len() < 4, "it was in the middle: {before:?}");
+        let shown = folder.envelope(&[&["run", "show", &run], &store[..]].concat(), codes::READ.any());
+        assert_eq!(shown["data"]["value"]["standing"], "orphaned", "{shown}");
+
+        let server = Server::start(&folder, &[&store[..], &["--no-resume"]].concat());
+        let (_, left) = server.ask("GET", &format!("/v1/runs/{run}"), None);
+        assert_eq!(left["data"]["value"]["state"], "running", "nobody works on it: {left}");
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(noted(&folder), before, "whoever was told not to leaves it alone");
+        assert_eq!(server.stop(signal), 0);
+
+        let server = Server::start(&folder, &store);
+        let ended = server.until(&run, |value| value["state"] == "terminated");
+        assert_eq!(ended["answer"], "counted");
+        assert_eq!(noted(&folder), [1, 2, 3, 4], "each call was made once");
+        let (_, turns) = server.ask("GET", &format!("/v1/runs/{run}/turns"), None);
+        let turns = turns["data"]["value"]["items"].as_array().expect("turns").clone();
+        let called: Vec<_> = turns.iter().map(|turn| turn["gate_calls"][0]["tool_call_id"].clone()).collect();
+        assert_eq!(called, ["c1", "c2", "c3", "c4", "c5"], "each turn was made once");
+        assert_eq!(server.stop(signal), 0);
     }
 }
 

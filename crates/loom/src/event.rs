@@ -337,15 +337,27 @@ pub struct Fold {
     pub sum: Option<FoldSum>,
 }
 
-/// Why a run waits.
+/// Why a run rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
     CrystalUnavailable,
     Interrupted,
+    /// The process that worked on it ended in order. Nobody is waited for: whoever takes it up goes on.
+    HandedBack,
 }
 
-/// `parked`: a root run waits, with its lease free and its deadline standing still.
+impl ParkReason {
+    /// Whether it goes on only when someone says so. One that does not is like a run whose process is gone.
+    pub const fn waits(self) -> bool {
+        match self {
+            Self::CrystalUnavailable | Self::Interrupted => true,
+            Self::HandedBack => false,
+        }
+    }
+}
+
+/// `parked`: a root run rests, with its lease free and its deadline standing still.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parked {
     pub cast_id: CastId,

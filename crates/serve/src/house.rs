@@ -107,16 +107,20 @@ impl House {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks every run that is under way here to rest where it can go on, and hands its lease back.
-    pub fn park_all(&self) {
+    /// Hands every run that is under way here back: it rests where it can go on, its lease is free, and whoever serves next
+    /// goes on with it.
+    pub fn hand_back_all(&self) {
         for cancel in self.under_way().values() {
-            cancel.park();
+            cancel.hand_back();
         }
     }
 
-    /// The same, and waits until they do, for as long as may be.
+    /// Asks every run that is under way here to rest until someone goes on with it, and waits until they do, for as long as
+    /// may be.
     pub async fn rested(&self) {
-        self.park_all();
+        for cancel in self.under_way().values() {
+            cancel.park();
+        }
         let patience = Instant::now() + Duration::from_millis(PARKING_MS);
         while self.busy() > 0 && Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(PARKING_LOOK_MS)).await;

@@ -64,6 +64,8 @@ pub(crate) enum Waiting {
     Crystal(Fault),
     /// Someone asked it to rest.
     Interrupted,
+    /// Its process ends.
+    HandedBack,
 }
 
 impl Waiting {
@@ -74,7 +76,7 @@ impl Waiting {
                 approvals.extend(more);
                 Self::Approval { approvals }
             }
-            (one @ (Self::Approval { .. } | Self::Crystal(_) | Self::Interrupted), _) => one,
+            (one @ (Self::Approval { .. } | Self::Crystal(_) | Self::Interrupted | Self::HandedBack), _) => one,
         }
     }
 }

@@ -185,7 +185,7 @@ fn drawn(rows: &[Row], store: &Store) -> String {
     let count = |standing| rows.iter().filter(|row| row.standing == standing).count();
     if count(Standing::Orphaned) > 0 {
         let _ =
-            writeln!(text, "{DIM}their process is gone, and they can go on:{DIM:#} {program} run resume --all{again}");
+            writeln!(text, "{DIM}nobody works on them, and they can go on:{DIM:#} {program} run resume --all{again}");
     }
     if let Some(row) = rows.iter().rfind(|row| row.standing == Standing::Waiting) {
         let _ = writeln!(text, "{DIM}waits to go on:{DIM:#} {program} run resume {}{again}", row.run.run_id);

@@ -132,14 +132,22 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     let held = weaver.cast("held").await;
     let returned = weaver.cast("returned").await;
     store.release(&returned.lease).await.expect("held");
-    let parked = weaver.cast("parked").await;
-    let waits =
-        Parked { cast_id: parked.cast, reason: ParkReason::Interrupted, turn_id: None, error: None, elapsed_ms: None };
-    let step = Step::holds(weaver.step_id(), parked.lease.clone()).record(weaver.draft(waits));
-    weaver.commit(step).await;
-    store.release(&parked.lease).await.expect("held");
+    let mut handed_back = None;
+    for reason in [ParkReason::Interrupted, ParkReason::CrystalUnavailable, ParkReason::HandedBack] {
+        let parked = weaver.cast("parked").await;
+        let rests = Parked { cast_id: parked.cast, reason, turn_id: None, error: None, elapsed_ms: None };
+        let step = Step::holds(weaver.step_id(), parked.lease.clone()).record(weaver.draft(rests));
+        weaver.commit(step).await;
+        store.release(&parked.lease).await.expect("held");
+        handed_back = Some(parked).filter(|_| !reason.waits());
+    }
     let mut ended = weaver.cast("ended").await;
     weaver.done(&mut ended, json!(1)).await;
+    // One that was handed back waits for nobody, and is there for whoever looks.
+    let handed_back = handed_back.expect("one of them waits for nobody");
+    assert_eq!(listed(at(2_000)).await, [queued.run, returned.run, handed_back.run]);
+    let taken = store.acquire(handed_back.run, owner("process-2"), at(2_000), LASTS).await.expect("it is free");
+    assert_eq!(taken.epoch, handed_back.lease.epoch.next());
     assert_eq!(listed(at(2_000)).await, [queued.run, returned.run]);
     // At the very moment it expires a lease may be taken over, and so the run is an orphan.
     let expired = held.lease.expires_at;

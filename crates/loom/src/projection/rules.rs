@@ -31,7 +31,7 @@ impl Projection {
             Event::Parked(parked) => {
                 self.live_cast(head, parked.cast_id)?;
                 if let Some(run) = self.runs.get_mut(&head.record.run) {
-                    run.parked = true;
+                    run.parked = parked.reason.waits();
                 }
                 Ok(())
             }

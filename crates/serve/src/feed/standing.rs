@@ -76,7 +76,7 @@ impl Standing {
             self.root = opening.entity_id;
             self.predicts = opening.kind == RunKind::Predict;
         }
-        let before = (self.state(), self.approvals.len());
+        let before = (self.state(), self.approvals.len(), self.parked);
         // Whoever goes on with it writes something.
         let annotates = record.kind.annotates();
         if !annotates {
@@ -125,7 +125,7 @@ impl Standing {
                 }
             }
         }
-        let after = (self.state(), self.approvals.len());
+        let after = (self.state(), self.approvals.len(), self.parked);
         Ok(if self.is_over() && (before != after) {
             Change::Over
         } else if before != after || first {
@@ -167,7 +167,7 @@ impl Standing {
     fn state(&self) -> &'static str {
         match &self.ended {
             Some(ended) => ended.state,
-            None if self.parked.is_some() || !self.approvals.is_empty() => "waiting",
+            None if self.parked.is_some_and(ParkReason::waits) || !self.approvals.is_empty() => "waiting",
             None => "running",
         }
     }
@@ -179,6 +179,7 @@ impl Standing {
             (Some(ended), _) => ended.reason.clone(),
             (None, Some(ParkReason::CrystalUnavailable)) => Some("crystal_unavailable".to_owned()),
             (None, Some(ParkReason::Interrupted)) => Some("interrupted".to_owned()),
+            (None, Some(ParkReason::HandedBack)) => Some("handed_back".to_owned()),
             (None, None) if !self.approvals.is_empty() => Some("approval".to_owned()),
             (None, None) => None,
         };

@@ -130,7 +130,7 @@ impl Http {
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
             stop.await;
-            self.house().park_all();
+            self.house().hand_back_all();
             self.0.stopping.send_replace(true);
             self.rested().await;
             // An agent whose run came to rest was told so by then.
@@ -148,7 +148,7 @@ impl Http {
         let resting = async {
             while self.house().busy() > 0 {
                 // One that began meanwhile is to rest as well.
-                self.house().park_all();
+                self.house().hand_back_all();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             self.house().runtime().guard().settled().await;
