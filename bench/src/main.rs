@@ -5,6 +5,8 @@
 
 #[cfg(feature = "rooms")]
 mod fold;
+#[cfg(feature = "rooms")]
+mod http;
 mod measure;
 #[cfg(feature = "rooms")]
 mod predict;
@@ -48,6 +50,12 @@ const BENCHES: &[Bench] = &[
         name: "fold",
         about: "a turn at the end of a thread of 10,000, against one at its beginning; a fork there",
         run: fold::run,
+    },
+    #[cfg(feature = "rooms")]
+    Bench {
+        name: "http",
+        about: "a cast over HTTP, against the same cast in process and a route that does nothing",
+        run: http::run,
     },
 ];
 
