@@ -22,6 +22,7 @@ use crate::driver::{
 };
 use crate::machine::{Facts, Machine, Medium, Past, millis, reply_of};
 use crate::recipe::Cantrip;
+use crate::telemetry::{About, Above, Ended, Scope};
 use crate::touched;
 
 /// Ends a cast from outside, or asks it to rest. Cheap to clone; all clones act on the same casts.
@@ -236,13 +237,15 @@ impl Episode {
         let (run, entity) = (self.run, self.entity);
         let outcome: Slot<Outcome> = Arc::default();
         let told = Arc::clone(&outcome);
-        let call = Call::surface(name).run(run);
+        let call = Call::surface(name).run(run).entity(entity);
         let guarded = guard
             .call_with_effects(call, move |rb| async move {
                 let trace = rb.trace();
                 let opened: Arc<OnceLock<Arc<Run>>> = Arc::default();
                 let left: Slot<Kept> = Arc::default();
-                let casting = self.run_to_rest(trace, Arc::clone(&opened), Arc::clone(&left));
+                let about = About { cantrip: &self.cantrip, run, entity, cast: self.cast, intent: &self.intent };
+                let scope = Scope::cast(&runtime, &about, Above::Call(&trace));
+                let casting = self.run_to_rest(trace, scope.clone(), Arc::clone(&opened), Arc::clone(&left));
                 let rested = AssertUnwindSafe(casting).catch_unwind().await;
                 runtime.under_way().remove(&run);
                 let reply = match rested {
@@ -258,6 +261,7 @@ impl Episode {
                     run.release().await;
                 }
                 kept(taken(&left));
+                tell_end(&scope, &runtime, reply.code(), &told);
                 reply
             })
             .await;
@@ -267,6 +271,7 @@ impl Episode {
     async fn run_to_rest(
         self,
         trace: Trace,
+        scope: Scope,
         opened: Arc<OnceLock<Arc<Run>>>,
         left: Slot<Kept>,
     ) -> Result<Rested, Stopped> {
@@ -334,7 +339,7 @@ impl Episode {
         };
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
-        let person = Person { seed, context, worked };
+        let person = Person { seed, context, worked, scope };
         let mut seat = Seat::new(Arc::clone(&run), machine, environs, Position::default(), person);
         if let Some(log) = run.past.get(&entity) {
             seat.retell(&log.events);
@@ -387,6 +392,16 @@ impl Episode {
             }
         }
     }
+}
+
+/// What is told of a cast that came to rest.
+fn tell_end(scope: &Scope, runtime: &Runtime, code: AnyCode, slot: &Slot<Outcome>) {
+    if scope.is_silent() {
+        return;
+    }
+    let outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = outcome.as_ref().map_or_else(Ended::default, Ended::of);
+    scope.ended(runtime, &code.into(), &ended);
 }
 
 /// How the cast ended, and the refusal it is answered with if it did not terminate.

@@ -22,6 +22,7 @@ mod replay;
 mod resume;
 pub mod spell;
 mod tapes;
+pub mod telemetry;
 mod touched;
 
 pub use call::Call;

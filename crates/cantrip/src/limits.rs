@@ -71,6 +71,10 @@ cantrip_canon::limits! {
     IDLE_SANDBOXES_MAX: usize = 4_096, "sandboxes";
     /// Events that may wait for one who watches; what comes while so many wait is dropped.
     WATCHED_EVENTS_MAX: usize = 65_536, "events";
+    /// What a span tells of the messages, the arguments or the result of a call, where it is asked to; the rest is cut.
+    TOLD_CONTENT_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// A name in a span or a line of the log: it may come from a model.
+    TOLD_NAME_CHARS_MAX: usize = 128, "characters";
 }
 
 const _: () =

@@ -59,6 +59,12 @@ cantrip_canon::limits! {
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
     /// A request that the loopback provider of a conformance case reads.
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// How long a process that ends waits for a collector to take what is left of its spans.
+    COLLECTOR_END_MS: u64 = 2_000, "ms";
+    /// How long a collector may take to accept a connection.
+    COLLECTOR_CONNECT_MS: u64 = 2_000, "ms";
+    /// What is read of a collector's answer.
+    COLLECTOR_ANSWER_BYTES_MAX: usize = 1 << 20, "bytes";
 }
 
 // A worker looks several times while someone waits for it.

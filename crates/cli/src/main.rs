@@ -46,6 +46,7 @@ mod spend;
 mod store;
 mod stream;
 mod summon;
+mod telemetry;
 mod tour;
 mod watch;
 mod worker;
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     if let Command::Worker(worker) = cantrip.command {
         return worker.run();
     }
-    log_to_standard_error();
+    telemetry::begin(cantrip.command.casts());
     // Whoever serves has many to serve at once.
     let mut runtime = if matches!(cantrip.command, Command::Serve(_)) {
         tokio::runtime::Builder::new_multi_thread()
@@ -126,7 +127,41 @@ fn main() -> ExitCode {
     cantrip::circle::mcp::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.
     runtime.shutdown_background();
+    telemetry::end();
     status
+}
+
+impl Command {
+    /// Whether it may cast something.
+    fn casts(&self) -> bool {
+        match self {
+            Self::Cast(_)
+            | Self::Summon(_)
+            | Self::Loom(_)
+            | Self::Run(_)
+            | Self::Predict(_)
+            | Self::Mcp(_)
+            | Self::Acp(_)
+            | Self::Serve(_) => true,
+            Self::Demo(_)
+            | Self::New(_)
+            | Self::Doctor(_)
+            | Self::Models(_)
+            | Self::Stream(_)
+            | Self::Codes(_)
+            | Self::Limits(_)
+            | Self::Sig(_)
+            | Self::Receipt(_)
+            | Self::Artifact(_)
+            | Self::Pointer(_)
+            | Self::Spend(_)
+            | Self::Policy(_)
+            | Self::Schema(_)
+            | Self::Conformance(_)
+            | Self::Completions(_)
+            | Self::Worker(_) => false,
+        }
+    }
 }
 
 async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
@@ -188,13 +223,4 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             present.reply(guarded, String::new)
         }
     }
-}
-
-/// Off unless `CANTRIP_LOG` asks for it, say `CANTRIP_LOG=debug`: on a terminal the reply says all a person needs.
-fn log_to_standard_error() {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing::level_filters::LevelFilter::OFF.into())
-        .with_env_var("CANTRIP_LOG")
-        .from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

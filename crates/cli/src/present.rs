@@ -133,6 +133,7 @@ fn written(result: io::Result<()>) {
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = writeln!(io::stderr(), "standard output cannot be written to: {error}");
+        crate::telemetry::end();
         std::process::exit(4);
     }
 }

@@ -30,5 +30,6 @@ mod spend;
 mod stores;
 mod summon;
 mod support;
+mod telemetry;
 mod terminal;
 mod undo;

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use cantrip_canon::{Clock, IdSource, Instant, Now, Redactor, RunId, Timestamp, TurnId};
+use cantrip_canon::{Clock, EntityId, IdSource, Instant, Now, Redactor, RunId, Timestamp, TurnId};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -35,6 +35,7 @@ use tracing::Instrument;
 use crate::builder::{Reply, ReplyBuilder};
 use crate::caught::{Caught, Panic, caught, install_hook};
 use crate::codes;
+use crate::context::TraceContext;
 use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::log::{self, Line, Place};
 use crate::trace::{Trace, TraceId};
@@ -72,14 +73,23 @@ impl Call {
     }
 
     /// The trace the request came with, if its `traceparent` is valid. A call inside another keeps that one's trace.
-    pub fn traceparent(mut self, header: Option<&str>) -> Self {
-        let given = header.and_then(TraceId::from_traceparent).map(Trace::root);
-        self.trace = self.trace.or(given);
+    pub fn traceparent(self, header: Option<&str>) -> Self {
+        self.below(header.and_then(|header| TraceContext::read(header, None)))
+    }
+
+    /// The same, once it was read.
+    pub fn below(mut self, context: Option<TraceContext>) -> Self {
+        self.trace = self.trace.or_else(|| context.map(Trace::below));
         self
     }
 
     pub fn run(mut self, run_id: RunId) -> Self {
         self.place.run_id = Some(run_id);
+        self
+    }
+
+    pub fn entity(mut self, entity_id: EntityId) -> Self {
+        self.place.entity_id = Some(entity_id);
         self
     }
 

@@ -8,6 +8,7 @@ mod builder;
 mod caught;
 mod check;
 mod code;
+mod context;
 mod envelope;
 mod guard;
 pub mod limits;
@@ -25,6 +26,7 @@ pub use builder::{FORBIDDEN_KEYS, Filled, Refusal, Reply, ReplyBuilder};
 pub use code::{
     Advice, AnyCode, Area, Code, CodeFault, Denied, Failure, Fault, Invalid, Layer, Outcome, ReplyType, Success,
 };
+pub use context::TraceContext;
 pub use envelope::Envelope;
 pub use guard::{Call, Guard, Guarded, Meta};
 pub use observation::{Asked, Mark, Observation, Thrown, refusal_text};

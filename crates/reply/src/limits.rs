@@ -24,6 +24,8 @@ cantrip_canon::limits! {
     PANIC_BACKTRACE_BYTES_MAX: usize = 32 << 10, "bytes";
     /// Calls inside one call that get a number of their own in its trace id: ten digits.
     TRACE_CALLS_MAX: u64 = 9_999_999_999, "calls";
+    /// A `tracestate` that is passed on; a longer one is left out, as one that is malformed.
+    TRACE_STATE_BYTES_MAX: usize = 512, "bytes";
 }
 
 const _: () = assert!(GATE_RESULT_BYTES_MAX <= REPLY_BYTES_MAX / 2, "an envelope adds to what a gate gave");

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use cantrip_canon::{Redactor, RunId, TurnId};
+use cantrip_canon::{EntityId, Redactor, RunId, TurnId};
 use tracing::{Level, enabled, event, field};
 
 use crate::builder::Reply;
@@ -23,6 +23,7 @@ const TARGET: &str = "cantrip::call";
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) run_id: Option<RunId>,
+    pub(crate) entity_id: Option<EntityId>,
     pub(crate) turn_id: Option<TurnId>,
     pub(crate) tool_call_id: Option<String>,
 }
@@ -53,6 +54,7 @@ pub(crate) fn call(line: &Line<'_>, reply: &Reply, redactor: &Redactor) {
                     code = reply.code().as_str(),
                     duration_us = u64::try_from(line.duration.as_micros()).unwrap_or(u64::MAX),
                     run_id = line.place.run_id.map(field::display),
+                    entity_id = line.place.entity_id.map(field::display),
                     turn_id = line.place.turn_id.map(field::display),
                     tool_call_id = tool_call_id.as_deref(),
                     abandoned = line.abandoned.then_some(true),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::context::{TraceContext, hex};
 use crate::limits::TRACE_CALLS_MAX;
 
 /// The id of one call: `^[0-9a-f]{32}(\.[1-9][0-9]{0,9})?$`.
@@ -35,7 +36,7 @@ pub struct TraceId {
 )]
 pub struct TraceIdFault(String);
 
-const HEX_DIGITS: usize = 32;
+pub(crate) const HEX_DIGITS: usize = 32;
 
 impl TraceId {
     /// The trace id that these bits are.
@@ -59,22 +60,8 @@ impl TraceId {
     /// assert_eq!(TraceId::from_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
     /// ```
     pub fn from_traceparent(header: &str) -> Option<Self> {
-        const VERSION_0_BYTES: usize = 55;
-        let mut parts = header.splitn(5, '-');
-        let version = hex(parts.next()?, 2)?;
-        let trace = hex(parts.next()?, HEX_DIGITS)?;
-        let parent = hex(parts.next()?, 16)?;
-        hex(parts.next()?, 2)?;
-        // A later version may say more after another hyphen; the first one may not.
-        let whole = version != 0 || header.len() == VERSION_0_BYTES;
-        (version != 0xff && trace != 0 && parent != 0 && whole).then_some(Self::from_bits(trace))
+        TraceContext::read(header, None).map(|context| context.trace_id())
     }
-}
-
-/// The number written in exactly so many digits of lower-case hex.
-fn hex(text: &str, digits: usize) -> Option<u128> {
-    let fits = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if fits { u128::from_str_radix(text, 16).ok() } else { None }
 }
 
 impl FromStr for TraceId {
@@ -129,18 +116,30 @@ impl<'de> Deserialize<'de> for TraceId {
 pub struct Trace {
     id: TraceId,
     inner_calls: Arc<AtomicU64>,
+    /// Who asked, where that is a span of somebody else's.
+    above: Option<Arc<TraceContext>>,
 }
 
 impl Trace {
     pub(crate) fn root(id: TraceId) -> Self {
-        Self { id: id.root(), inner_calls: Arc::default() }
+        Self { id: id.root(), inner_calls: Arc::default(), above: None }
+    }
+
+    /// The trace of a call that somebody else's span asks for.
+    pub(crate) fn below(context: TraceContext) -> Self {
+        Self { above: Some(Arc::new(context.clone())), ..Self::root(context.trace_id()) }
     }
 
     /// The trace of the next call inside. Deeper ones are numbered with it: the grammar knows one level.
     pub(crate) fn next(&self) -> Self {
         let number = self.inner_calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let id = TraceId { bits: self.id.bits, call: number.min(TRACE_CALLS_MAX) };
-        Self { id, inner_calls: Arc::clone(&self.inner_calls) }
+        Self { id, inner_calls: Arc::clone(&self.inner_calls), above: self.above.clone() }
+    }
+
+    /// The span of another system that asked for the outermost call, if it said so.
+    pub fn above(&self) -> Option<&TraceContext> {
+        self.above.as_deref()
     }
 
     pub fn id(&self) -> TraceId {

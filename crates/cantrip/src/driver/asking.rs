@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use cantrip_crystal::{
-    Answer, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request, Silence,
+    Answer, AnyCrystal, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request, Silence,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::tokens::Hold;
 use super::{Loaded, Seat, Stopped};
 use crate::machine::{Asked, Facts, Happened, Summary, Worst};
+use crate::telemetry::{Asking, Chat};
 
 impl Seat {
     /// Where no money is kept everything is free; what a request can use of the tree's tokens is put aside. One that
@@ -76,13 +78,23 @@ impl Seat {
         };
         let heard = self.stage.sink(turn);
         let hold = self.hold.take();
+        let crystal = cantrip.crystal_at(place);
+        let chat = self.chat(crystal, &request);
         let answered = tokio::select! { biased;
-            answered = cantrip.crystal_at(place).ask(&request, &heard) => answered,
+            answered = crystal.ask(&request, &heard).instrument(chat.span()) => answered,
             // What it would have used nobody will know; what was put aside is given back.
-            _ = self.halting.halted() => return Ok(Some(Happened::Interrupted)),
-            () = self.halting.pausing() => return Ok(None),
+            _ = self.halting.halted() => {
+                chat.given_up(&self.run.runtime);
+                return Ok(Some(Happened::Interrupted));
+            }
+            () = self.halting.pausing() => {
+                chat.given_up(&self.run.runtime);
+                return Ok(None);
+            }
         };
-        self.settle(hold, &cantrip.price_at(place), &answered);
+        let price = cantrip.price_at(place);
+        chat.answered(&self.run.runtime, &price, &answered);
+        self.settle(hold, &price, &answered);
         Ok(Some(match answered {
             Ok(answer) => {
                 self.stage.answered(&answer.call_items);
@@ -90,6 +102,21 @@ impl Seat {
             }
             Err(failure) => self.failed(failure, tries),
         }))
+    }
+
+    /// What is told of a request that is about to leave.
+    fn chat(&self, crystal: &AnyCrystal, request: &Request) -> Chat {
+        let asking = Asking {
+            trace: &self.run.trace,
+            run: self.run.id,
+            entity: request.caller.entity,
+            call: request.caller.request,
+            crystal: crystal.name(),
+            output_tokens: request.output_tokens_max,
+            sampling: Some(&request.sampling),
+            messages: &request.messages,
+        };
+        self.scope.chat(&self.run.runtime, asking)
     }
 
     /// What was put aside for a request is given back, and what it used is booked with everyone above.
@@ -131,12 +158,22 @@ impl Seat {
             ..Request::new(Caller { entity: facts.entity, spawned_by: self.spawned_by, request: call }, messages)
         };
         let hold = self.hold.take();
+        let crystal = facts.cantrip.summarises();
+        let chat = self.chat(crystal, &request);
         let answered = tokio::select! { biased;
-            answered = facts.cantrip.summarises().ask(&request, &Silence) => answered,
-            _ = self.halting.halted() => return Some(Happened::Interrupted),
-            () = self.halting.pausing() => return None,
+            answered = crystal.ask(&request, &Silence).instrument(chat.span()) => answered,
+            _ = self.halting.halted() => {
+                chat.given_up(&self.run.runtime);
+                return Some(Happened::Interrupted);
+            }
+            () = self.halting.pausing() => {
+                chat.given_up(&self.run.runtime);
+                return None;
+            }
         };
-        self.settle(hold, &facts.cantrip.summary_price(), &answered);
+        let price = facts.cantrip.summary_price();
+        chat.answered(&self.run.runtime, &price, &answered);
+        self.settle(hold, &price, &answered);
         Some(match answered {
             Ok(answer) => Happened::Answered(answer),
             Err(failure) => self.failed(failure, tries),

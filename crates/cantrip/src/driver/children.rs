@@ -13,6 +13,7 @@ use super::seat::{Person, Position};
 use super::{Environs, Rest, Seat, Stopped, Waiting};
 use crate::limits::BATCH_TOGETHER_MAX;
 use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, reply_of};
+use crate::telemetry::{About, Above, Ended, Scope};
 
 impl Seat {
     /// Casts the children, or goes on with them, and waits until each has ended.
@@ -24,6 +25,8 @@ impl Seat {
                 crystal.spawned(child.entity, child.spawned_by);
             }
         }
+        let (gate, identity) = (&spawning.gate, &spawning.identity);
+        let scope = self.scope.gate(&self.run.runtime, gate, identity, None);
         let mut grown: Vec<Option<Grown>> = spawning.children.iter().map(|_| None).collect();
         let mut waiting = None;
         let mut queue = spawning.children.into_iter().enumerate();
@@ -32,7 +35,7 @@ impl Seat {
             while running.len() < BATCH_TOGETHER_MAX
                 && let Some((index, child)) = queue.next()
             {
-                let seat = self.child(child, spawning.parent)?;
+                let seat = self.child(child, spawning.parent, &scope)?;
                 running.spawn(grow(index, seat));
             }
             let Some(joined) = running.join_next().await else { break };
@@ -48,13 +51,15 @@ impl Seat {
             }
         }
         self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
+        // Its reply comes of what they came to, and closes it.
+        self.delegating = Some((spawning.identity.call_id, scope));
         match waiting {
             Some(waiting) => Ok(Err(waiting)),
             None => Ok(Ok(grown.into_iter().flatten().collect())),
         }
     }
 
-    fn child(&self, newborn: Newborn, parent_turn: cantrip_canon::TurnId) -> Result<Seat, Stopped> {
+    fn child(&self, newborn: Newborn, parent_turn: cantrip_canon::TurnId, above: &Scope) -> Result<Seat, Stopped> {
         let run = &self.run;
         let Newborn { entity, spawned_by, child, cantrip, cast, scope } = newborn;
         let log = run.past.get(&entity);
@@ -115,12 +120,28 @@ impl Seat {
         };
         let seed = u64::from_str_radix(&Newborn::seed_of(entity), 16).unwrap_or(0);
         let worked = log.map_or(Duration::ZERO, |log| log.worked);
-        let person = Person { seed, context: child.context, worked };
+        let about = About { cantrip: &cantrip, run: run.id, entity, cast, intent: &child.intent };
+        let scope = Scope::cast(&run.runtime, &about, Above::Scope(above));
+        let person = Person { seed, context: child.context, worked, scope };
         let mut seat = Seat::new(Arc::clone(run), machine, Environs::default(), position, person);
         if let Some(log) = log {
             seat.retell(&log.events);
         }
         Ok(seat)
+    }
+}
+
+impl Seat {
+    /// What is told of a child that ended.
+    fn tell_end(&self, grown: &Grown) {
+        let end = self.machine.end();
+        let ended = Ended {
+            usage: end.map(|end| end.usage),
+            cost: end.and_then(|end| end.cost),
+            turns: end.map(|end| end.turns),
+            answer: grown.answer.as_ref().ok(),
+        };
+        self.scope.ended(&self.run.runtime, &grown.reply, &ended);
     }
 }
 
@@ -137,7 +158,9 @@ fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = G
                     crystal.ended(seat.entity());
                 }
                 seat.run.tokens.leave(seat.entity());
-                Ok(grown(&seat))
+                let grown = grown(&seat);
+                seat.tell_end(&grown);
+                Ok(grown)
             }
         });
         (index, grown)

@@ -3,16 +3,18 @@
 use std::panic::AssertUnwindSafe;
 
 use cantrip_circle::gate::{Belongings, Entered, Executed, Identity, Listener, Stop, refuse};
-use cantrip_loom::Caller;
+use cantrip_loom::{CallId, Caller};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
 use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
 use futures_util::FutureExt;
 use serde_json::Value;
+use tracing::Instrument;
 
 use super::Runtime;
 use crate::events::Progressed;
 use crate::machine::{Work, WorkKind, Worked};
 use crate::recipe::{AnyVerifier, Verdict};
+use crate::telemetry::Scope;
 
 /// Whoever carries out the calls of one entity.
 pub(crate) struct Hands<'a> {
@@ -20,11 +22,24 @@ pub(crate) struct Hands<'a> {
     pub trace: &'a Trace,
     pub verifier: Option<&'a AnyVerifier>,
     pub belongings: &'a Belongings,
+    /// What is told of the cast, and of the call whose children have just ended.
+    pub scope: &'a Scope,
+    pub delegating: Option<&'a (CallId, Scope)>,
 }
 
 impl Hands<'_> {
     /// One call, from its permit or its refusal to its reply.
     pub(crate) async fn work(&self, work: Work, stop: Stop) -> Worked {
+        let scope = match self.delegating {
+            Some((call, scope)) if *call == work.identity.call_id => scope.clone(),
+            Some(_) | None => self.scope.gate(self.runtime, &work.gate, &work.identity, work.arguments()),
+        };
+        let worked = self.worked(work, stop).instrument(scope.span()).await;
+        scope.settled(self.runtime, &worked.reply, worked.cost, &worked.result);
+        worked
+    }
+
+    async fn worked(&self, work: Work, stop: Stop) -> Worked {
         let Work { number, gate, identity, idempotency_key, kind } = work;
         let guard = self.runtime.guard();
         let mut score = None;
@@ -98,7 +113,8 @@ impl Hands<'_> {
     }
 
     fn call(&self, gate: &str, identity: &Identity) -> Call {
-        let call = Call::gate(self.trace, gate).run(identity.run_id).turn(identity.turn_id).bytes_max(REPLY_BYTES_MAX);
+        let call = Call::gate(self.trace, gate).run(identity.run_id).entity(identity.entity_id).turn(identity.turn_id);
+        let call = call.bytes_max(REPLY_BYTES_MAX);
         match &identity.tool_call_id {
             Some(id) => call.tool_call_id(id),
             None => call,

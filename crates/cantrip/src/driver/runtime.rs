@@ -37,6 +37,8 @@ struct Inner {
     actor: Actor,
     watcher: Arc<dyn Watcher>,
     askable: bool,
+    /// Whether spans tell what was said.
+    tells_content: bool,
     idle: Arc<Idle>,
     rebuild_cpu_max: Duration,
     /// Who keeps papers about its runs; without one every cast leaves a receipt.
@@ -85,6 +87,7 @@ impl Runtime {
             actor: Actor::new("local").expect("a short name"),
             watcher: Arc::new(Silent),
             askable: false,
+            tells_content: false,
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             clerk: None,
@@ -126,6 +129,12 @@ impl Runtime {
     #[must_use]
     pub fn askable(&self, askable: bool) -> Self {
         self.changed(|inner| inner.askable = askable)
+    }
+
+    /// The same house, whose spans also tell what was said, given and answered, without secrets. Off unless asked for.
+    #[must_use]
+    pub fn telling_content(&self, tells: bool) -> Self {
+        self.changed(|inner| inner.tells_content = tells)
     }
 
     /// The same house, whose idle entities keep so many sandboxes between them: beyond that the one that has been idle
@@ -280,6 +289,10 @@ impl Runtime {
             *swept = Some(tokio::time::Instant::now());
         }
         due
+    }
+
+    pub(crate) fn tells_content(&self) -> bool {
+        self.0.tells_content
     }
 
     pub(crate) fn is_askable(&self) -> bool {

@@ -8,7 +8,8 @@ use cantrip_circle::gate::Belongings;
 use cantrip_circle::medium::{Isolation, Lost};
 use cantrip_crystal::{Crystal, Definition, ItemIds};
 use cantrip_loom::{
-    Body, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason, render,
+    Body, CallId, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason,
+    render,
 };
 use cantrip_spend::Operation;
 use cantrip_stream::ChildOf;
@@ -25,6 +26,7 @@ use super::tokens::{Hold, Ticket};
 use super::{Halting, Loaded, Run, Runtime, Spoken, Stopped};
 use crate::events::Stage;
 use crate::machine::{Effect, Happened, Machine, Unpaid, Work, WorkKind, World};
+use crate::telemetry::Scope;
 
 /// Why an environment is lost though the loom could be told again.
 const LOST_MIDWAY: &str = "[environment lost: the programs of this turn cannot be run again]";
@@ -53,6 +55,9 @@ pub(crate) struct Seat {
     pub(super) ticket: Option<Ticket>,
     /// The images of the list, once it was asked for.
     pub(super) images: Option<Arc<Loaded>>,
+    /// What is told of its cast, and of the call whose children are under way.
+    pub(super) scope: Scope,
+    pub(super) delegating: Option<(CallId, Scope)>,
 }
 
 /// Why a seat stopped without an end.
@@ -115,6 +120,7 @@ pub(crate) struct Person {
     pub seed: u64,
     pub context: Option<Arc<Value>>,
     pub worked: Duration,
+    pub scope: Scope,
 }
 
 impl Seat {
@@ -125,7 +131,7 @@ impl Seat {
             environs.belongings = kept;
         }
         let Position { spawned_by, parent_turn, depth, parent } = position;
-        let Person { seed, context, worked } = person;
+        let Person { seed, context, worked, scope } = person;
         let wards = facts.circle.wards();
         let halting = Halting::new(wards);
         let above = parent.as_ref().map(|(entity, _)| *entity);
@@ -172,6 +178,8 @@ impl Seat {
             hold: None,
             ticket: None,
             images: None,
+            scope,
+            delegating: None,
         }
     }
 
@@ -398,7 +406,9 @@ impl Seat {
         let facts = self.machine.facts();
         let belongings = &self.environs.belongings;
         let verifier = facts.cantrip.verifier();
-        let hands = Hands { runtime: &self.run.runtime, trace: &self.run.trace, verifier, belongings };
+        let (runtime, trace) = (&self.run.runtime, &self.run.trace);
+        let delegating = self.delegating.take();
+        let hands = Hands { runtime, trace, verifier, belongings, scope: &self.scope, delegating: delegating.as_ref() };
         let worked = join_all(works.into_iter().map(|work| hands.work(work, self.halting.stop()))).await;
         for cost in worked.iter().filter_map(|worked| worked.cost) {
             self.run.purse.spent(self.entity(), cost);

@@ -311,6 +311,13 @@ impl Machine {
         let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
         // What programs before it gave belongs to the turn that they ran in.
         let outputs = group.outputs.clone();
+        let identity = Identity {
+            run_id: self.facts.run,
+            entity_id: self.facts.entity,
+            turn_id: turn,
+            call_id: call,
+            tool_call_id: asks.tool_call_id.clone(),
+        };
         let mut children = match self.newborns(call, &delegation) {
             Ok(children) => children,
             Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
@@ -337,7 +344,7 @@ impl Machine {
                 self.draft(record, world)?;
             }
         }
-        Ok(Effect::Spawn(Spawning { parent: turn, children }))
+        Ok(Effect::Spawn(Spawning { parent: turn, gate: delegation.gate, identity, children }))
     }
 
     fn newborns(&self, call: CallId, delegation: &Delegation) -> Result<Vec<Newborn>, Refusal> {
@@ -358,10 +365,15 @@ impl Machine {
     pub(super) fn resumed(&mut self, number: u32, _: &World<'_>) -> Result<Effect, Error> {
         let again = self.again(number, Labels::none())?.map(|(effect, _)| effect);
         let call = self.group()?.call_id(number);
+        let tool_call_id = self.group()?.stale(number).and_then(|(call, _, _)| call.tool_call_id.clone());
+        let (run_id, entity_id) = (self.facts.run, self.facts.entity);
         let parent = self.parent;
         match (again, parent) {
             (Some(Decided::Delegate(delegation)), Some(parent)) => match self.newborns(call, &delegation) {
-                Ok(children) => Ok(Effect::Spawn(Spawning { parent, children })),
+                Ok(children) => {
+                    let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };
+                    Ok(Effect::Spawn(Spawning { parent, gate: delegation.gate, identity, children }))
+                }
                 Err(refusal) => self.refused_work(number, refusal),
             },
             (Some(Decided::Delegate(_) | Decided::Execute(_) | Decided::Done { .. }) | None, _) => {

@@ -168,6 +168,16 @@ pub(crate) struct Work {
     pub kind: WorkKind,
 }
 
+impl Work {
+    /// What its gate is given, as far as it gets there.
+    pub(crate) fn arguments(&self) -> Option<&Map<String, Value>> {
+        match &self.kind {
+            WorkKind::Enter(permit) => Some(permit.arguments()),
+            WorkKind::Refuse(_) | WorkKind::Answer(_) | WorkKind::Verify(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum WorkKind {
     Enter(Permit),
@@ -205,6 +215,9 @@ pub(crate) struct Worked {
 pub(crate) struct Spawning {
     /// The sealed turn above them.
     pub parent: TurnId,
+    /// The call that asks for them.
+    pub gate: String,
+    pub identity: Identity,
     pub children: Vec<Newborn>,
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn guarding(trace: &Trace, name: &str, identity: Option<&Identity>) -
     match identity {
         None => guarding,
         Some(identity) => {
-            let guarding = guarding.run(identity.run_id).turn(identity.turn_id);
+            let guarding = guarding.run(identity.run_id).entity(identity.entity_id).turn(identity.turn_id);
             match &identity.tool_call_id {
                 Some(id) => guarding.tool_call_id(id),
                 None => guarding,

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod collector;
 pub mod model;
 pub mod terminal;
 pub mod wire;

@@ -1,0 +1,538 @@
+//! What are tracing systems and logs told of a cast?
+//!
+//! One span for each cast, each request to a crystal and each call of a gate, with the names and attributes of
+//! OpenTelemetry's conventions for generative AI, and one line in the log for each request (the wrapper writes that of a
+//! gate). They are `tracing`'s: whoever embeds this picks who listens, and nothing here knows a wire.
+//!
+//! Where nobody listens nothing is made, not even a name: a turn is counted in microseconds. What was said, given and
+//! answered is told only where the house was asked to, without secrets and cut to a length; secrets never.
+//!
+//! A span says its own id, because who is asked from inside it may have to be told (`traceparent`), and what asks is
+//! below the exporter, which would otherwise be the only one to know.
+
+use std::num::NonZeroU64;
+
+use cantrip_canon::{CastId, EntityId, Entropy, Instant, Money, RunId, TurnId};
+use cantrip_circle::gate::Identity;
+use cantrip_crystal::{Answer, Failure, Messages, Price, Provider, Sampling, finish_reason};
+use cantrip_loom::{CallId, Content, Ending, GateCall, Message, Outcome, ReplyMark, Usage, Utterance};
+use cantrip_reply::{AnyCode, ReplyType, Trace, TraceContext, codes};
+use serde_json::{Map, Value, json};
+use tracing::field::{Empty, display};
+use tracing::{Level, Span, enabled, event, span};
+
+use crate::driver::{MachineEntropy, Runtime};
+use crate::limits::{TOLD_CONTENT_BYTES_MAX, TOLD_NAME_CHARS_MAX};
+use crate::recipe::Cantrip;
+
+/// The target of every span; a subscriber that wants them, or does not, filters by it.
+pub const SPANS: &str = "cantrip::span";
+
+/// The target of the line that each request to a crystal writes.
+pub const LINES: &str = "cantrip::crystal";
+
+/// Something that is under way: its span, and where it stands in a trace. Cheap to clone; all clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    span: Span,
+    /// None where nobody follows the trace: there is no span, and none of somebody else's above it.
+    context: Option<TraceContext>,
+}
+
+/// A cast that is about to be told.
+pub(crate) struct About<'a> {
+    pub cantrip: &'a Cantrip,
+    pub run: RunId,
+    pub entity: EntityId,
+    pub cast: CastId,
+    pub intent: &'a Content,
+}
+
+/// What a cast hangs below.
+#[derive(Clone, Copy)]
+pub(crate) enum Above<'a> {
+    /// The call that it is the whole of.
+    Call(&'a Trace),
+    /// The delegation that it is a child of.
+    Scope(&'a Scope),
+}
+
+/// What a cast came to.
+#[derive(Default)]
+pub(crate) struct Ended<'a> {
+    pub usage: Option<Usage>,
+    pub cost: Option<Money>,
+    pub turns: Option<u64>,
+    pub answer: Option<&'a Value>,
+}
+
+impl<'a> Ended<'a> {
+    pub(crate) fn of(outcome: &'a Outcome) -> Self {
+        let Outcome { ending, usage, cost, turns, .. } = outcome;
+        let answer = match ending {
+            Ending::Terminated { result, .. } => Some(result),
+            Ending::Truncated { .. } => None,
+        };
+        Self { usage: Some(*usage), cost: *cost, turns: Some(*turns), answer }
+    }
+}
+
+fn listens() -> bool {
+    enabled!(target: SPANS, Level::INFO)
+}
+
+/// Chance that nothing of a cast depends on.
+fn fresh() -> NonZeroU64 {
+    let mut bytes = [0; 8];
+    MachineEntropy.fill(&mut bytes);
+    NonZeroU64::new(u64::from_le_bytes(bytes)).unwrap_or(NonZeroU64::MIN)
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Scope {
+    /// One that tells nobody anything.
+    pub(crate) fn silent() -> Self {
+        Self { span: Span::none(), context: None }
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.span.is_disabled()
+    }
+
+    /// A cast begins.
+    pub(crate) fn cast(runtime: &Runtime, about: &About<'_>, above: Above<'_>) -> Self {
+        let (asks, parent, state) = match above {
+            Above::Call(trace) => (trace.above().cloned(), None, trace.above()),
+            Above::Scope(scope) => (scope.context.clone(), scope.span.id(), None),
+        };
+        if !listens() {
+            return Self { span: Span::none(), context: asks };
+        }
+        let context = match (asks, above) {
+            (Some(asks), _) => asks.at(fresh()),
+            (None, Above::Call(trace)) => TraceContext::begins(trace.id(), fresh()),
+            (None, Above::Scope(_)) => return Self::silent(),
+        };
+        let About { cantrip, run, entity, cast, intent } = about;
+        let name = cantrip.name().map(|name| shown(runtime, name));
+        let (provider, model) = named(&cantrip.record().crystal);
+        let span = span!(
+            target: SPANS, parent: parent, Level::INFO, "invoke_agent",
+            otel.name = match &name { Some(name) => format!("invoke_agent {name}"), None => "invoke_agent".to_owned() },
+            otel.kind = "internal",
+            otel.status_code = Empty,
+            trace_id = %context.trace_id(),
+            span_id = format!("{:016x}", context.span()),
+            traceparent = state.map(display),
+            tracestate = state.and_then(TraceContext::state),
+            gen_ai.operation.name = "invoke_agent",
+            gen_ai.provider.name = provider,
+            gen_ai.request.model = model,
+            gen_ai.agent.name = name,
+            gen_ai.agent.id = %cantrip.id(),
+            gen_ai.conversation.id = %entity,
+            gen_ai.usage.input_tokens = Empty,
+            gen_ai.usage.output_tokens = Empty,
+            gen_ai.input.messages = Empty,
+            gen_ai.output.messages = Empty,
+            cantrip.run.id = %run,
+            cantrip.cast.id = %cast,
+            cantrip.turns = Empty,
+            cantrip.cost = Empty,
+            cantrip.reply.type = Empty,
+            cantrip.reply.code = Empty,
+            error.type = Empty,
+        );
+        let scope = Self { span, context: Some(context) };
+        if runtime.tells_content() {
+            scope.content(runtime, "gen_ai.input.messages", || json!([{"role": "user", "parts": parts(intent)}]));
+        }
+        scope
+    }
+
+    /// A gate is called.
+    pub(crate) fn gate(
+        &self,
+        runtime: &Runtime,
+        gate: &str,
+        identity: &Identity,
+        arguments: Option<&Map<String, Value>>,
+    ) -> Self {
+        let Some(context) = self.below() else { return Self { span: Span::none(), context: self.context.clone() } };
+        let gate = shown(runtime, gate);
+        let call = match &identity.tool_call_id {
+            Some(id) => shown(runtime, id),
+            None => identity.call_id.to_string(),
+        };
+        let span = span!(
+            target: SPANS, parent: self.span.id(), Level::INFO, "execute_tool",
+            otel.name = format!("execute_tool {gate}"),
+            otel.kind = "internal",
+            otel.status_code = Empty,
+            trace_id = %context.trace_id(),
+            span_id = format!("{:016x}", context.span()),
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = gate,
+            gen_ai.tool.type = "function",
+            gen_ai.tool.call.id = call,
+            gen_ai.tool.call.arguments = Empty,
+            gen_ai.tool.call.result = Empty,
+            gen_ai.conversation.id = %identity.entity_id,
+            cantrip.run.id = %identity.run_id,
+            cantrip.turn.id = %identity.turn_id,
+            cantrip.call.id = %identity.call_id,
+            cantrip.cost = Empty,
+            cantrip.reply.type = Empty,
+            cantrip.reply.code = Empty,
+            error.type = Empty,
+        );
+        let scope = Self { span, context: Some(context) };
+        if let Some(arguments) = arguments.filter(|_| runtime.tells_content()) {
+            scope.content(runtime, "gen_ai.tool.call.arguments", || Value::Object(arguments.clone()));
+        }
+        scope
+    }
+
+    /// The call of a gate has its reply.
+    pub(crate) fn settled(&self, runtime: &Runtime, reply: &ReplyMark, cost: Option<Money>, result: &Value) {
+        if self.is_silent() {
+            return;
+        }
+        self.replied(reply.reply_type, &reply.code);
+        self.costs(cost);
+        if runtime.tells_content() {
+            self.content(runtime, "gen_ai.tool.call.result", || result.clone());
+        }
+    }
+
+    /// The cast has come to rest.
+    pub(crate) fn ended(&self, runtime: &Runtime, reply: &ReplyMark, ended: &Ended<'_>) {
+        if self.is_silent() {
+            return;
+        }
+        self.replied(reply.reply_type, &reply.code);
+        self.costs(ended.cost);
+        if let Some(turns) = ended.turns {
+            self.span.record("cantrip.turns", whole(turns));
+        }
+        if let Some(usage) = &ended.usage {
+            self.used(usage);
+        }
+        if let Some(answer) = ended.answer.filter(|_| runtime.tells_content()) {
+            let said = || json!([{"role": "assistant", "parts": [text(&answer.to_string())], "finish_reason": "stop"}]);
+            self.content(runtime, "gen_ai.output.messages", said);
+        }
+    }
+
+    /// A request is about to leave for a crystal.
+    pub(crate) fn chat(&self, runtime: &Runtime, asking: Asking<'_>) -> Chat {
+        let line = enabled!(target: LINES, Level::ERROR);
+        let context = self.below();
+        if !line && context.is_none() {
+            return Chat { scope: Self { span: Span::none(), context: self.context.clone() }, line: None };
+        }
+        let line = line.then(|| Line {
+            began: runtime.now().monotonic,
+            trace: asking.trace.clone(),
+            run: asking.run,
+            entity: asking.entity,
+            call: asking.call,
+            crystal: asking.crystal.to_owned(),
+        });
+        let Some(context) = context else {
+            return Chat { scope: Self { span: Span::none(), context: self.context.clone() }, line };
+        };
+        let (provider, model) = named(asking.crystal);
+        let sampling = asking.sampling;
+        let span = span!(
+            target: SPANS, parent: self.span.id(), Level::INFO, "chat",
+            otel.name = format!("chat {model}"),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            trace_id = %context.trace_id(),
+            span_id = format!("{:016x}", context.span()),
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = provider,
+            gen_ai.request.model = model,
+            gen_ai.request.max_tokens = i64::from(asking.output_tokens),
+            gen_ai.request.temperature = sampling.and_then(|sampling| sampling.temperature),
+            gen_ai.request.top_p = sampling.and_then(|sampling| sampling.top_p),
+            gen_ai.response.model = Empty,
+            gen_ai.response.finish_reasons = Empty,
+            gen_ai.usage.input_tokens = Empty,
+            gen_ai.usage.output_tokens = Empty,
+            gen_ai.usage.cache_read.input_tokens = Empty,
+            gen_ai.usage.cache_creation.input_tokens = Empty,
+            gen_ai.usage.reasoning.output_tokens = Empty,
+            gen_ai.input.messages = Empty,
+            gen_ai.output.messages = Empty,
+            gen_ai.conversation.id = %asking.entity,
+            cantrip.run.id = %asking.run,
+            cantrip.call.id = %asking.call,
+            cantrip.cost = Empty,
+            cantrip.reply.type = Empty,
+            cantrip.reply.code = Empty,
+            error.type = Empty,
+        );
+        let scope = Self { span, context: Some(context) };
+        if runtime.tells_content() {
+            let messages = || asking.messages.iter().map(message).collect();
+            scope.content(runtime, "gen_ai.input.messages", messages);
+        }
+        Chat { scope, line }
+    }
+
+    /// The span, for whoever works inside it.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Where whoever is asked from here stands.
+    pub(crate) fn context(&self) -> Option<&TraceContext> {
+        self.context.as_ref()
+    }
+
+    /// The place of a span below this one; none where nobody listens.
+    fn below(&self) -> Option<TraceContext> {
+        if self.is_silent() { None } else { self.context.as_ref().map(|context| context.at(fresh())) }
+    }
+
+    fn replied(&self, kind: ReplyType, code: &str) {
+        self.span.record("cantrip.reply.type", kind.as_str());
+        self.span.record("cantrip.reply.code", code);
+        match kind {
+            ReplyType::Success => {}
+            ReplyType::Invalid | ReplyType::Denied => {
+                self.span.record("error.type", code);
+            }
+            ReplyType::Failure => {
+                self.span.record("error.type", code);
+                self.span.record("otel.status_code", "error");
+            }
+        }
+    }
+
+    fn used(&self, usage: &Usage) {
+        self.span.record("gen_ai.usage.input_tokens", whole(usage.prompt_tokens));
+        self.span.record("gen_ai.usage.output_tokens", whole(usage.completion_tokens));
+    }
+
+    fn costs(&self, cost: Option<Money>) {
+        if let Some(cost) = cost {
+            self.span.record("cantrip.cost", display(cost));
+        }
+    }
+
+    /// What was said: without secrets, and no longer than may be.
+    fn content(&self, runtime: &Runtime, key: &'static str, content: impl FnOnce() -> Value) {
+        let redactor = runtime.guard().redactor();
+        let mut text = redactor.value(&content()).to_string();
+        if text.len() > TOLD_CONTENT_BYTES_MAX {
+            text.truncate(text.floor_char_boundary(TOLD_CONTENT_BYTES_MAX));
+        }
+        self.span.record(key, text);
+    }
+}
+
+/// A request to a crystal that is about to leave.
+pub(crate) struct Asking<'a> {
+    pub trace: &'a Trace,
+    pub run: RunId,
+    pub entity: EntityId,
+    pub call: CallId,
+    pub crystal: &'a str,
+    pub output_tokens: u32,
+    pub sampling: Option<&'a Sampling>,
+    pub messages: &'a Messages,
+}
+
+/// A request to a crystal that is under way.
+#[derive(Debug)]
+#[must_use = "say what came of it"]
+pub(crate) struct Chat {
+    scope: Scope,
+    line: Option<Line>,
+}
+
+/// What its line in the log will say, if someone reads it.
+#[derive(Debug)]
+struct Line {
+    began: Instant,
+    trace: Trace,
+    run: RunId,
+    entity: EntityId,
+    call: CallId,
+    crystal: String,
+}
+
+impl Chat {
+    /// The span, for whoever works inside it.
+    pub(crate) fn span(&self) -> Span {
+        self.scope.span()
+    }
+
+    /// Where the crystal's provider stands in the trace.
+    pub(crate) fn context(&self) -> Option<&TraceContext> {
+        self.scope.context()
+    }
+
+    /// What came of it.
+    pub(crate) fn answered(self, runtime: &Runtime, price: &Price, answered: &Result<Answer, Failure>) {
+        if self.scope.is_silent() && self.line.is_none() {
+            return;
+        }
+        let (code, usage) = match answered {
+            Ok(answer) => (codes::OK.any(), answer.usage),
+            Err(failure) => (failure.code(), failure.charge.usage().copied()),
+        };
+        let cost = usage.and_then(|usage| price.cost(&usage));
+        if !self.scope.is_silent() {
+            self.scope.told(
+                runtime,
+                code,
+                usage.as_ref(),
+                cost,
+                answered.as_ref().ok().map(|answer| &answer.utterance),
+            );
+        }
+        if let Some(line) = &self.line {
+            line.write(runtime, code, usage.as_ref(), cost);
+        }
+    }
+
+    /// Nobody waits for its answer any more.
+    pub(crate) fn given_up(self, runtime: &Runtime) {
+        let code = codes::ENDED_FROM_OUTSIDE.any();
+        if !self.scope.is_silent() {
+            self.scope.replied(code.reply_type(), code.as_str());
+        }
+        if let Some(line) = &self.line {
+            line.write(runtime, code, None, None);
+        }
+    }
+}
+
+impl Scope {
+    fn told(
+        &self,
+        runtime: &Runtime,
+        code: AnyCode,
+        usage: Option<&Usage>,
+        cost: Option<Money>,
+        said: Option<&Utterance>,
+    ) {
+        self.replied(code.reply_type(), code.as_str());
+        self.costs(cost);
+        if let Some(usage) = usage {
+            self.used(usage);
+            let further = [
+                ("gen_ai.usage.cache_read.input_tokens", Some(usage.cached_tokens).filter(|tokens| *tokens > 0)),
+                ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens),
+                ("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens),
+            ];
+            for (key, tokens) in further {
+                if let Some(tokens) = tokens {
+                    self.span.record(key, whole(tokens));
+                }
+            }
+        }
+        let Some(said) = said else { return };
+        self.span.record("gen_ai.response.model", shown(runtime, &said.model));
+        let finish = shown(runtime, finish_reason(&said.finish));
+        self.span.record("gen_ai.response.finish_reasons", finish.as_str());
+        if runtime.tells_content() {
+            self.content(runtime, "gen_ai.output.messages", || {
+                let content = said.content.iter().map(|content| text(content));
+                let parts: Vec<Value> = content.chain(said.calls.iter().map(called)).collect();
+                json!([{"role": "assistant", "parts": parts, "finish_reason": finish}])
+            });
+        }
+    }
+}
+
+impl Line {
+    fn write(&self, runtime: &Runtime, code: AnyCode, usage: Option<&Usage>, cost: Option<Money>) {
+        let took = runtime.now().monotonic.since(self.began);
+        let turn = turn_of(&self.call);
+        macro_rules! write_at {
+            ($level:expr) => {
+                event!(
+                    target: LINES, $level,
+                    trace_id = %self.trace.id(),
+                    run_id = %self.run,
+                    entity_id = %self.entity,
+                    turn_id = turn.map(display),
+                    model = shown(runtime, &self.crystal),
+                    input_tokens = usage.map(|usage| usage.prompt_tokens),
+                    output_tokens = usage.map(|usage| usage.completion_tokens),
+                    cost = cost.map(display),
+                    duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                    "type" = code.reply_type().as_str(),
+                    code = code.as_str(),
+                    "chat"
+                )
+            };
+        }
+        match code.reply_type() {
+            ReplyType::Success => write_at!(Level::INFO),
+            ReplyType::Invalid | ReplyType::Denied => write_at!(Level::WARN),
+            ReplyType::Failure => write_at!(Level::ERROR),
+        }
+    }
+}
+
+/// The turn that a request is of; one of a fold is of none.
+fn turn_of(call: &CallId) -> Option<TurnId> {
+    match call.caller() {
+        cantrip_loom::Caller::Turn(turn) => Some(turn),
+        cantrip_loom::Caller::Fold(_) => None,
+    }
+}
+
+/// A name that may come from a model or a file, without secrets and on one line.
+fn shown(runtime: &Runtime, name: &str) -> String {
+    let clean = runtime.guard().redactor().text(name).into_owned();
+    clean.chars().map(|char| if char.is_control() { ' ' } else { char }).take(TOLD_NAME_CHARS_MAX).collect()
+}
+
+/// The provider as the conventions call it, and the model as its provider does.
+fn named(crystal: &str) -> (&str, &str) {
+    let (provider, model) = crystal.split_once('/').unwrap_or(("cantrip", crystal));
+    // A server of one's own has its address behind it, which is no part of the model's name.
+    let model = match model.split_once("@http") {
+        Some((model, _)) => model,
+        None => model,
+    };
+    (if provider == Provider::Gemini.as_str() { "gcp.gemini" } else { provider }, model)
+}
+
+fn text(content: &str) -> Value {
+    json!({"type": "text", "content": content})
+}
+
+fn called(call: &GateCall) -> Value {
+    json!({"type": "tool_call", "id": call.tool_call_id, "name": call.gate, "arguments": call.args})
+}
+
+fn parts(content: &Content) -> Vec<Value> {
+    vec![text(&content.text())]
+}
+
+/// A message in the shape of the conventions.
+fn message(message: &Message) -> Value {
+    match message {
+        Message::System { content } => json!({"role": "system", "parts": parts(content)}),
+        Message::User { content } => json!({"role": "user", "parts": parts(content)}),
+        Message::Assistant { content, calls, .. } => {
+            let said = content.iter().flat_map(parts);
+            json!({"role": "assistant", "parts": said.chain(calls.iter().map(called)).collect::<Vec<_>>()})
+        }
+        Message::Tool { tool_call_id, content, .. } => {
+            let part = json!({"type": "tool_call_response", "id": tool_call_id, "response": content.text()});
+            json!({"role": "tool", "parts": [part]})
+        }
+    }
+}

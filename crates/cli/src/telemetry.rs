@@ -1,0 +1,54 @@
+//! Who hears what happens: the log on standard error, and a collector of spans.
+//!
+//! Both are off unless the environment asks for them: on a terminal the reply says all a person needs.
+
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use std::env;
+
+use cantrip::telemetry::SPANS;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
+
+/// What asks for the content of messages, arguments and results in spans: `true`, as other programs understand it.
+const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+
+/// Begins to listen. `CANTRIP_LOG`, say `CANTRIP_LOG=info`, writes the log to standard error; a command that casts tells a
+/// collector of its spans if `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
+pub(crate) fn begin(casts: bool) {
+    let asked = EnvFilter::builder()
+        .with_default_directive(LevelFilter::OFF.into())
+        .with_env_var("CANTRIP_LOG")
+        .from_env_lossy();
+    // The spans are no lines, and lines do not repeat them.
+    let lines = filter_fn(|metadata| metadata.target() != SPANS).with_max_level_hint(LevelFilter::TRACE);
+    let log = fmt::layer().with_writer(std::io::stderr).with_filter(asked.and(lines));
+    #[cfg(feature = "otlp")]
+    registry().with(log).with(casts.then(otlp::layer).flatten()).init();
+    #[cfg(not(feature = "otlp"))]
+    {
+        registry().with(log).init();
+        if casts && is_set("OTEL_EXPORTER_OTLP_ENDPOINT") | is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+            crate::present::say("this cantrip was built without the feature otlp: no spans are sent");
+        }
+    }
+}
+
+/// The process is about to end: what a collector has not been told yet is told now, for as long as may be.
+pub(crate) fn end() {
+    #[cfg(feature = "otlp")]
+    otlp::end();
+}
+
+/// Whether spans are to tell what was said.
+pub(crate) fn tells_content() -> bool {
+    env::var(CONTENT).is_ok_and(|asked| asked.eq_ignore_ascii_case("true") || asked.eq_ignore_ascii_case("span_only"))
+}
+
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty())
+}
