@@ -54,7 +54,7 @@ impl Example {
     }
 }
 
-pub(crate) const KEYS: [Key; 6] = [
+pub(crate) const KEYS: [Key; 7] = [
     Key {
         name: "crystal",
         meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
@@ -101,6 +101,15 @@ pub(crate) const KEYS: [Key; 6] = [
         unless: "30",
         only_own: false,
     },
+    Key {
+        name: "telemetry.traceparent_to",
+        meaning: "Hosts that are sent a `traceparent` with each request to them, beside this machine, unless \
+                  `CANTRIP_TRACEPARENT_TO` names them: crystals, `fetch`, endpoints and MCP servers. `*.example.org` \
+                  stands for every host below it.",
+        example: Example::Texts("gateway.internal"),
+        unless: "none",
+        only_own: true,
+    },
 ];
 
 /// Everything that was settled, the project's over the user's.
@@ -113,6 +122,8 @@ pub(crate) struct Config {
     /// Where long traces lie, and how many days they are kept.
     pub(crate) trace_store: Option<String>,
     pub(crate) trace_retain_days: Option<u64>,
+    /// Who else is told of traces.
+    pub(crate) traceparent_to: Option<Vec<String>>,
 }
 
 impl Config {
@@ -148,6 +159,7 @@ impl Config {
             local: self.local.or(other.local),
             trace_store: self.trace_store.or(other.trace_store),
             trace_retain_days: self.trace_retain_days.or(other.trace_retain_days),
+            traceparent_to: self.traceparent_to.or(other.traceparent_to),
         }
     }
 }
@@ -279,6 +291,9 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
             let base = if text.contains("://") { (*text).to_owned() } else { folder.join(text).display().to_string() };
             Traces::at(&base).map_err(|wrong| fault(wrong.to_string()))?;
             config.trace_store = Some(base);
+        }
+        (None, texts) if key == "telemetry.traceparent_to" => {
+            config.traceparent_to = Some(texts.iter().map(|text| (*text).to_owned()).collect());
         }
         (Some(_) | None, texts) => {
             let addresses = texts.iter().map(|text| address(text)).collect::<Result<_, _>>();

@@ -57,7 +57,7 @@ use std::sync::Arc;
 use cantrip::circle::python::Counting;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
-use cantrip_reply::{Call, Guard};
+use cantrip_reply::{Call, Guard, below};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
         tokio::runtime::Builder::new_current_thread()
     };
     let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
-    let status = runtime.block_on(run(cantrip));
+    let status = runtime.block_on(below(telemetry::above(), Box::pin(run(cantrip))));
     cantrip::circle::mcp::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.
     runtime.shutdown_background();

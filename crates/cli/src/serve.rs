@@ -72,7 +72,7 @@ impl Serve {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = Arc::new(store::open(self.store.as_deref(), &here)?);
         let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone()).askable(true);
-        let runtime = runtime.telling_content(crate::telemetry::tells_content());
+        let runtime = crate::telemetry::told(&runtime);
         let runtime = match process::owner() {
             Some(owner) => runtime.owned_by(owner),
             None => runtime,

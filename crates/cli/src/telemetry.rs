@@ -7,12 +7,16 @@ mod otlp;
 
 use std::env;
 
+use cantrip::Runtime;
 use cantrip::telemetry::SPANS;
+use cantrip_reply::{TraceContext, TracedHosts};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
+
+use crate::config;
 
 /// What asks for the content of messages, arguments and results in spans: `true`, as other programs understand it.
 const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
@@ -44,8 +48,21 @@ pub(crate) fn end() {
     otlp::end();
 }
 
+/// The span that this process was started from, where its environment says so.
+pub(crate) fn above() -> Option<TraceContext> {
+    TraceContext::read(&env::var("TRACEPARENT").ok()?, env::var("TRACESTATE").ok().as_deref())
+}
+
+/// A house as the environment and the configuration want it told of: what its spans say, and who learns of its traces.
+pub(crate) fn told(runtime: &Runtime) -> Runtime {
+    let named = env::var("CANTRIP_TRACEPARENT_TO").ok().map(|list| TracedHosts::read(&list));
+    let settled = || config::here().ok()?.traceparent_to.map(TracedHosts::of);
+    let hosts = named.or_else(settled).unwrap_or_default();
+    runtime.telling_content(tells_content()).tracing_to(hosts)
+}
+
 /// Whether spans are to tell what was said.
-pub(crate) fn tells_content() -> bool {
+fn tells_content() -> bool {
     env::var(CONTENT).is_ok_and(|asked| asked.eq_ignore_ascii_case("true") || asked.eq_ignore_ascii_case("span_only"))
 }
 

@@ -104,7 +104,7 @@ impl Viewer {
     /// A house with this store that is looked at.
     pub(crate) fn house(&self, store: &Store, guard: &Guard) -> Runtime {
         let runtime = Runtime::new(store.loom.clone()).guarded_by(guard.clone());
-        let runtime = runtime.telling_content(crate::telemetry::tells_content());
+        let runtime = crate::telemetry::told(&runtime);
         let runtime = match crate::process::owner() {
             Some(owner) => runtime.owned_by(owner),
             None => runtime,

@@ -32,4 +32,5 @@ mod summon;
 mod support;
 mod telemetry;
 mod terminal;
+mod traces;
 mod undo;

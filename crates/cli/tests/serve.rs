@@ -21,7 +21,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(folder: &Folder, arguments: &[&str]) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// The same with these variables.
+    pub(crate) fn start_with(folder: &Folder, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = folder.command(&[&["serve", "--bind", "127.0.0.1:0"], arguments].concat());
+        command.envs(variables.iter().copied());
         command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary runs");
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
@@ -49,11 +55,16 @@ impl Server {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        self.ask_with(method, path, "", body)
+    }
+
+    /// The same with further headers, each with its end of line.
+    pub(crate) fn ask_with(&self, method: &str, path: &str, headers: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n",
+             content-length: {}\r\n{headers}\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).expect("it reads");

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Secret;
+use cantrip_reply::told_to;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use url::Url;
@@ -169,6 +170,12 @@ impl Endpoint {
         let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
         for (name, value) in &self.headers {
             sent = sent.header(name.clone(), value.clone());
+        }
+        if let Some(trace) = self.address.host_str().and_then(told_to) {
+            sent = sent.header("traceparent", trace.traceparent());
+            if let Some(state) = trace.state() {
+                sent = sent.header("tracestate", state);
+            }
         }
         let response = sent.body(body.text()).send().await.map_err(|error| {
             // What never got through was not charged; what got no answer may have been.

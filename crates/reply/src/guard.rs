@@ -38,6 +38,7 @@ use crate::codes;
 use crate::context::TraceContext;
 use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::log::{self, Line, Place};
+use crate::place;
 use crate::trace::{Trace, TraceId};
 
 #[cfg(not(panic = "unwind"))]
@@ -252,7 +253,7 @@ impl Guard {
         };
         let (time_max, watch) = (flight.time_max, flight.watch.clone());
         let running = Running::new(flight, within(time_max, async move { tool(rb).await }));
-        let task = executor.spawn(running.in_current_span());
+        let task = executor.spawn(place::kept(running).in_current_span());
         Waiting { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
 
@@ -262,6 +263,7 @@ impl Guard {
         let Call { tool, trace, place, bytes_max, time_max } = call;
         let begun = caught(|| {
             let now = core.clock.now();
+            let trace = trace.or_else(|| place::above().map(Trace::below));
             let trace = trace.unwrap_or_else(|| Trace::root(TraceId::from_bits(core.ids.next_bits(now.wall))));
             (trace, now.monotonic)
         });

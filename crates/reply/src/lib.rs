@@ -17,6 +17,7 @@ mod meaning;
 mod message;
 mod observation;
 mod page;
+mod place;
 pub mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -30,5 +31,6 @@ pub use context::TraceContext;
 pub use envelope::Envelope;
 pub use guard::{Call, Guard, Guarded, Meta};
 pub use observation::{Asked, Mark, Observation, Thrown, refusal_text};
+pub use place::{TracedHosts, above, below, kept, telling, told_here, told_to};
 pub use registry::codes;
 pub use trace::{Trace, TraceId, TraceIdFault};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip_service::cantrip::loom::{Actor, Journal};
-use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, codes};
+use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, above, below, codes};
 use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, Continuing, Runtime};
 use cantrip_service::{Ask, Branch, Service};
 use serde_json::Value;
@@ -291,12 +291,14 @@ impl House {
         let begins = self.0.hub.begins(run);
         self.under_way().insert(run, cancel.clone());
         let house = self.clone();
-        let mut task = tokio::spawn(async move {
+        let task = async move {
             let ended = Ended { house, run };
             let reply = work.await;
             drop(ended);
             reply
-        });
+        };
+        // Whoever asked is above it in the trace, though not in the task.
+        let mut task = tokio::spawn(below(above(), Box::pin(task)));
         tokio::select! {
             biased;
             told = begins => match told {

@@ -6,6 +6,7 @@ use cantrip_crystal::{
     Answer, AnyCrystal, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request, Silence,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
+use cantrip_reply::telling;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -80,8 +81,9 @@ impl Seat {
         let hold = self.hold.take();
         let crystal = cantrip.crystal_at(place);
         let chat = self.chat(crystal, &request);
+        let asking = crystal.ask(&request, &heard).instrument(chat.span());
         let answered = tokio::select! { biased;
-            answered = crystal.ask(&request, &heard).instrument(chat.span()) => answered,
+            answered = telling(chat.context().cloned(), self.run.runtime.traced(), asking) => answered,
             // What it would have used nobody will know; what was put aside is given back.
             _ = self.halting.halted() => {
                 chat.given_up(&self.run.runtime);
@@ -160,8 +162,9 @@ impl Seat {
         let hold = self.hold.take();
         let crystal = facts.cantrip.summarises();
         let chat = self.chat(crystal, &request);
+        let asking = crystal.ask(&request, &Silence).instrument(chat.span());
         let answered = tokio::select! { biased;
-            answered = crystal.ask(&request, &Silence).instrument(chat.span()) => answered,
+            answered = telling(chat.context().cloned(), self.run.runtime.traced(), asking) => answered,
             _ = self.halting.halted() => {
                 chat.given_up(&self.run.runtime);
                 return Some(Happened::Interrupted);

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use cantrip_circle::gate::{Belongings, Entered, Executed, Identity, Listener, Stop, refuse};
 use cantrip_loom::{CallId, Caller};
 use cantrip_reply::limits::REPLY_BYTES_MAX;
-use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text};
+use cantrip_reply::{Call, Filled, Guard, Guarded, Refusal, Success, Trace, codes, refusal_text, telling};
 use futures_util::FutureExt;
 use serde_json::Value;
 use tracing::Instrument;
@@ -34,7 +34,8 @@ impl Hands<'_> {
             Some((call, scope)) if *call == work.identity.call_id => scope.clone(),
             Some(_) | None => self.scope.gate(self.runtime, &work.gate, &work.identity, work.arguments()),
         };
-        let worked = self.worked(work, stop).instrument(scope.span()).await;
+        let worked = self.worked(work, stop).instrument(scope.span());
+        let worked = telling(scope.context().cloned(), self.runtime.traced(), worked).await;
         scope.settled(self.runtime, &worked.reply, worked.cost, &worked.result);
         worked
     }

@@ -14,7 +14,7 @@ use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{
     Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, Memory, Owner, Page, ReceiptsWanted, Turn,
 };
-use cantrip_reply::Guard;
+use cantrip_reply::{Guard, TracedHosts};
 use cantrip_spend::AuthorizationRef;
 
 use super::environment::Base;
@@ -37,6 +37,8 @@ struct Inner {
     actor: Actor,
     watcher: Arc<dyn Watcher>,
     askable: bool,
+    /// Who may be told of the trace of a cast.
+    traced: Arc<TracedHosts>,
     /// Whether spans tell what was said.
     tells_content: bool,
     idle: Arc<Idle>,
@@ -87,6 +89,7 @@ impl Runtime {
             actor: Actor::new("local").expect("a short name"),
             watcher: Arc::new(Silent),
             askable: false,
+            traced: Arc::default(),
             tells_content: false,
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
@@ -135,6 +138,12 @@ impl Runtime {
     #[must_use]
     pub fn telling_content(&self, tells: bool) -> Self {
         self.changed(|inner| inner.tells_content = tells)
+    }
+
+    /// The same house, which tells these hosts, beside this machine, of the trace that a request to them belongs to.
+    #[must_use]
+    pub fn tracing_to(&self, hosts: TracedHosts) -> Self {
+        self.changed(|inner| inner.traced = Arc::new(hosts))
     }
 
     /// The same house, whose idle entities keep so many sandboxes between them: beyond that the one that has been idle
@@ -289,6 +298,10 @@ impl Runtime {
             *swept = Some(tokio::time::Instant::now());
         }
         due
+    }
+
+    pub(crate) fn traced(&self) -> &Arc<TracedHosts> {
+        &self.0.traced
     }
 
     pub(crate) fn tells_content(&self) -> bool {

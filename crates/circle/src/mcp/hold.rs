@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Refusal, codes, kept};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::link::{Link, Offer};
@@ -128,7 +128,7 @@ pub(super) async fn at_home<T: Send + 'static>(
             self.0.abort();
         }
     }
-    let working = house().spawn(work);
+    let working = house().spawn(kept(work));
     let _ends = Ends(working.abort_handle());
     match working.await {
         Ok(worked) => worked,

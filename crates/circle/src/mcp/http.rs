@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::Response;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, GetMeta, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
@@ -188,6 +188,15 @@ impl StreamableHttpClient for Careful {
         }
         if let Some(id) = session_id {
             request = request.header(SESSION, &*id);
+        }
+        // What the request says about its trace, for those who look at heads only.
+        if let ClientJsonRpcMessage::Request(asked) = &message {
+            let meta = asked.request.get_meta();
+            for (name, text) in [("traceparent", meta.get_traceparent()), ("tracestate", meta.get_tracestate())] {
+                if let Some(text) = text {
+                    request = request.header(name, text);
+                }
+            }
         }
         let response = request.json(&message).send().await?;
         self.answered(response, &message, session).await

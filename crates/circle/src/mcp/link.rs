@@ -5,13 +5,14 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::{Refusal, codes, told_here, told_to};
 use http::{HeaderName, HeaderValue};
 use rmcp::ClientHandler;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification, CancelledNotificationParam,
     ClientCapabilities, ClientConfig, ClientRequest, ErrorCode, Implementation, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId, ServerResult, Tool as Listed,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId, RequestMetaObject, ServerResult,
+    Tool as Listed,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, Peer, PeerRequestOptions,
@@ -252,6 +253,21 @@ impl Link {
         }
     }
 
+    /// What the server is told of the trace that a call belongs to: a program of this machine always, one elsewhere if it may
+    /// be.
+    fn trace(&self) -> Option<RequestMetaObject> {
+        let trace = match &self.server.way {
+            Way::Program { .. } => told_here(),
+            Way::Address { url, .. } => url.parse::<reqwest::Url>().ok().and_then(|url| told_to(url.host_str()?)),
+        }?;
+        let mut meta = RequestMetaObject::default();
+        meta.set_traceparent(trace.traceparent());
+        if let Some(state) = trace.state() {
+            meta.set_tracestate(state);
+        }
+        Some(meta)
+    }
+
     /// Calls a tool. Dropping the future tells the server that nobody waits any more.
     pub(super) async fn call(
         &self,
@@ -271,6 +287,10 @@ impl Link {
         let options = PeerRequestOptions::with_timeout(time)
             .reset_timeout_on_progress()
             .with_max_total_timeout(time.saturating_mul(MCP_PROGRESS_TIMES));
+        let options = match self.trace() {
+            Some(trace) => options.with_meta(trace),
+            None => options,
+        };
         let peer = live.service.peer().clone();
         let failed = |error: ServiceError| self.failed(tool, &live, error);
         let sent = peer.send_request_with_option(ClientRequest::CallToolRequest(request), options).await;

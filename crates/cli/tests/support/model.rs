@@ -3,14 +3,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 pub struct Model {
     url: String,
     asked: Arc<AtomicU64>,
+    heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Model {
@@ -19,15 +20,16 @@ impl Model {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
         let asked = Arc::new(AtomicU64::new(0));
-        let (counted, says) = (asked.clone(), Arc::new(says));
+        let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (counted, kept, says) = (asked.clone(), heads.clone(), Arc::new(says));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (counted, says) = (counted.clone(), says.clone());
+                let (counted, kept, says) = (counted.clone(), kept.clone(), says.clone());
                 // Whoever asks may be killed at any moment: then nobody reads the answer.
-                std::thread::spawn(move || exchange(stream, &counted, &*says));
+                std::thread::spawn(move || exchange(stream, &counted, &kept, &*says));
             }
         });
-        Self { url, asked }
+        Self { url, asked, heads }
     }
 
     /// One that has the gate `count` called `steps` times, once a turn, and is done then.
@@ -58,13 +60,28 @@ impl Model {
         format!("local/test@{}", self.url)
     }
 
+    /// What it serves at.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The heads of what it was asked, in small letters.
+    pub fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("nobody panics with it").clone()
+    }
+
     /// How often it was asked.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 }
 
-fn exchange(mut stream: TcpStream, counted: &AtomicU64, says: &(impl Fn(&Value) -> Value + ?Sized)) -> Option<()> {
+fn exchange(
+    mut stream: TcpStream,
+    counted: &AtomicU64,
+    heads: &Mutex<Vec<String>>,
+    says: &(impl Fn(&Value) -> Value + ?Sized),
+) -> Option<()> {
     let mut taken = Vec::new();
     let mut piece = [0; 4096];
     let body = loop {
@@ -72,14 +89,15 @@ fn exchange(mut stream: TcpStream, counted: &AtomicU64, says: &(impl Fn(&Value) 
         taken.extend_from_slice(&piece[..read]);
         let Some(end) = taken.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&taken[..end]).to_ascii_lowercase();
-        let length =
-            head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok())?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+        let length = length.unwrap_or(0);
         if taken.len() >= end + 4 + length {
+            heads.lock().expect("nobody panics with it").push(head);
             break taken[end + 4..].to_vec();
         }
     };
     counted.fetch_add(1, Ordering::Relaxed);
-    let message = says(&serde_json::from_slice(&body).ok()?);
+    let message = says(&serde_json::from_slice(&body).unwrap_or_default());
     let reason = if message["tool_calls"].is_array() { "tool_calls" } else { "stop" };
     let answer = json!({"id": "x", "model": "test",
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],

@@ -13,7 +13,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHEN
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use cantrip_service::cantrip::reply::{Refusal, codes};
+use cantrip_service::cantrip::reply::{Refusal, TraceContext, below, codes};
 use futures_util::FutureExt;
 
 use super::Http;
@@ -40,7 +40,18 @@ async fn no_method(State(http): State<Http>, request: Request) -> Answer {
     Answer::of(refused).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
-async fn admit(State(http): State<Http>, mut request: Request, next: Next) -> Response<Body> {
+async fn admit(State(http): State<Http>, request: Request, next: Next) -> Response<Body> {
+    let context = asked_from(request.headers());
+    below(context, Box::pin(handled(http, request, next))).await
+}
+
+/// The span of another system that sent the request, if it says so.
+fn asked_from(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    TraceContext::read(text("traceparent")?, text("tracestate"))
+}
+
+async fn handled(http: Http, mut request: Request, next: Next) -> Response<Body> {
     let began = Instant::now();
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let chats = chat::speaks_at(request.uri().path());

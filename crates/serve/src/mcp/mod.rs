@@ -19,7 +19,7 @@ use std::io;
 use axum::http::request::Parts;
 use cantrip_service::Service;
 use cantrip_service::cantrip::loom::Actor;
-use cantrip_service::cantrip::reply::{Call, Envelope, Guarded, Refusal, codes, refusal_text};
+use cantrip_service::cantrip::reply::{Call, Envelope, Guarded, Refusal, TraceContext, below, codes, refusal_text};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
@@ -92,8 +92,12 @@ impl Server {
             Some(bearer) => (bearer.owner.clone(), self.house.service_of(bearer)),
             None => (self.owner.clone(), self.house.service(&self.owner)),
         };
-        let header = parts.and_then(|parts| parts.headers.get("traceparent")?.to_str().ok());
-        let trace = header.or_else(|| context.meta.get("traceparent")?.as_str()).map(str::to_owned);
+        let header = |name: &str| parts.and_then(|parts| parts.headers.get(name)?.to_str().ok());
+        // The request's own word counts: one connection may carry many.
+        let meta = |name: &str| context.meta.get(name)?.as_str();
+        let trace = meta("traceparent")
+            .and_then(|parent| TraceContext::read(parent, meta("tracestate")))
+            .or_else(|| TraceContext::read(header("traceparent")?, header("tracestate")));
         Caller { service, owner, trace }
     }
 
@@ -104,7 +108,7 @@ impl Server {
         name: Name,
         told: impl Future<Output = Result<T, Refusal>>,
     ) -> Guarded {
-        let call = Call::surface(name.as_str()).traceparent(caller.trace.as_deref());
+        let call = Call::surface(name.as_str()).below(caller.trace.clone());
         let guard = self.house.runtime().guard();
         let answered = guard.call(call, |rb| async {
             match told.await {
@@ -116,7 +120,7 @@ impl Server {
     }
 
     async fn refused(&self, caller: &Caller, name: &str, refusal: Refusal) -> Guarded {
-        let call = Call::surface(name).traceparent(caller.trace.as_deref());
+        let call = Call::surface(name).below(caller.trace.clone());
         self.house.runtime().guard().call(call, |rb| async { rb.refuse(refusal) }).await
     }
 
@@ -127,7 +131,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let caller = self.asks(context);
-        match self.answered(name, request, context, &caller).await {
+        match below(caller.trace.clone(), Box::pin(self.answered(name, request, context, &caller))).await {
             Ok(response) => response,
             Err(refusal) => result_of(self.refused(&caller, name.as_str(), refusal).await).into(),
         }
@@ -178,7 +182,7 @@ struct Caller {
     service: Service,
     owner: Actor,
     /// The trace that the request belongs to, as it was given.
-    trace: Option<String>,
+    trace: Option<TraceContext>,
 }
 
 fn read<T: DeserializeOwned>(name: Name, arguments: Value) -> Result<T, Refusal> {

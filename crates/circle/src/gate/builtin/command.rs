@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cantrip_canon::json;
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Filled, Refusal, Success, codes, told_here};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -111,6 +111,11 @@ impl Command {
         let mut process = self.process.clone();
         if let Some(key) = &call.idempotency_key {
             process.environment.push((KEY_VARIABLE.to_owned(), key.clone()));
+        }
+        if let Some(trace) = told_here() {
+            process.environment.push(("TRACEPARENT".to_owned(), trace.traceparent()));
+            let state = trace.state().map(|state| ("TRACESTATE".to_owned(), state.to_owned()));
+            process.environment.extend(state);
         }
         let ran = process.run(input.as_bytes(), self.output_bytes_max, Beyond::Refused, COMMAND_ERROR_BYTES);
         ran.await.map_err(|fault| {

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use cantrip_reply::{Filled, Refusal, Success, codes};
+use cantrip_reply::{Filled, Refusal, Success, codes, told_to};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, Url, redirect};
 use schemars::JsonSchema;
@@ -201,7 +201,16 @@ impl Fetch {
             .resolve_to_addrs(host(url), &addresses)
             .build()
             .map_err(|error| unreachable(url, &error))?;
-        let mut request = client.request(method.clone(), url.clone()).headers(headers.clone());
+        let mut headers = headers.clone();
+        if let Some(trace) = told_to(host(url)) {
+            let state = trace.state().map(str::to_owned);
+            for (name, text) in [("traceparent", Some(trace.traceparent())), ("tracestate", state)] {
+                if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
+                    headers.entry(name).or_insert(value);
+                }
+            }
+        }
+        let mut request = client.request(method.clone(), url.clone()).headers(headers);
         if let Some(body) = body {
             request = request.body(body.clone());
         }
