@@ -8,6 +8,7 @@ mod retold;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use cantrip_canon::{RunId, Timestamp, TurnId};
 use cantrip_circle::gate::{Progress, canonical_name};
@@ -31,13 +32,25 @@ use crate::limits::WATCHED_EVENTS_MAX;
 
 pub use retold::{Retold, Told};
 
-/// Whoever watches runs. Both return at once, whatever becomes of what they are given.
+/// Whoever watches runs. All of it returns at once, whatever becomes of what they are given.
 pub trait Watcher: Send + Sync {
     fn see(&self, event: StreamEvent);
 
     /// A call under way has come so far. That is no event of the stream: nothing of it lasts, and a viewer who missed it
     /// has missed nothing.
     fn progressed(&self, _: Progressed) {}
+
+    /// A cast has waited for something. For those who count.
+    fn waited(&self, _: Waited) {}
+}
+
+/// What a cast waited for, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// A crystal, until its answer was whole or its request had failed.
+    Crystal { reply: ReplyType, took: Duration },
+    /// The store, until a step was durable, or refused.
+    Store { took: Duration },
 }
 
 /// How far a call has come.

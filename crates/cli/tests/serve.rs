@@ -17,6 +17,7 @@ use crate::support::{Folder, own_postgres, stdout};
 pub(crate) struct Server {
     process: Child,
     address: String,
+    log: std::thread::JoinHandle<String>,
 }
 
 impl Server {
@@ -31,11 +32,13 @@ impl Server {
         command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary runs");
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        let said = lines.next().expect("it says where it listens").expect("text");
+        // What it logs before is no line of ours.
+        let said = lines.by_ref().map(|line| line.expect("text")).find(|line| line.starts_with("listening on "));
+        let said = said.expect("it says where it listens");
         let address = said.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
         let address = address.unwrap_or_else(|| panic!("{said}")).to_owned();
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { process, address }
+        let log = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+        Self { process, address, log }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -92,6 +95,23 @@ impl Server {
             assert!(began.elapsed() < Duration::from_secs(60), "it did not come about: {envelope}");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// What is read at this path until its end.
+    pub(crate) fn text(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    }
+
+    /// Stops it, and gives all that it said on standard error.
+    pub(crate) fn stop_and_read(mut self, signal: Signal) -> (i32, String) {
+        let log = std::mem::replace(&mut self.log, std::thread::spawn(String::new));
+        let status = self.stop(signal);
+        (status, log.join().expect("it was read"))
     }
 
     pub(crate) fn stop(mut self, signal: Signal) -> i32 {

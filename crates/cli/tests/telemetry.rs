@@ -10,6 +10,7 @@ use cantrip_reply::testing::assert_envelope;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::serve::Server;
 use crate::support::collector::{Collector, Told};
 use crate::support::{Folder, stderr, stdout};
 
@@ -124,7 +125,9 @@ fn a_collector_is_told_of_every_cast_request_and_call_below_its_parent() {
     assert!(delegating.took_ns >= child.took_ns, "which lasts as long as it does");
     assert_ne!(child.attributes["gen_ai.conversation.id"], root.attributes["gen_ai.conversation.id"]);
     let dones = named(&spans, "execute_tool done");
-    assert!(dones.iter().any(|done| done.parent == child.span_id) && dones.iter().any(|done| done.parent == root.span_id));
+    assert!(
+        dones.iter().any(|done| done.parent == child.span_id) && dones.iter().any(|done| done.parent == root.span_id)
+    );
     assert_eq!(spans.len(), 2 + 4 + 2 + 1 + 1 + 2);
 
     let resource = &collector.resources()[0];
@@ -203,7 +206,10 @@ fn what_the_sampler_leaves_out_is_not_sent_and_without_a_collector_nothing_is_sa
 #[test]
 fn ctrl_c_sends_what_there_is() {
     let (folder, collector) = (Folder::new(), Collector::start());
-    folder.write("slow.toml", "name = \"slow\"\ncrystal = \"scripted/slow.yaml\"\n[gates.echo]\n[wards]\nmax_turns = 5\n");
+    folder.write(
+        "slow.toml",
+        "name = \"slow\"\ncrystal = \"scripted/slow.yaml\"\n[gates.echo]\n[wards]\nmax_turns = 5\n",
+    );
     folder.write(
         "slow.yaml",
         "responses:\n  - tool_calls: [{id: c1, gate: echo, args: {text: once}}]\n  \
@@ -214,7 +220,7 @@ fn ctrl_c_sends_what_there_is() {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let began = Instant::now();
     while !folder.path().join("kept/records.jsonl").exists()
-        || !folder.read("kept/records.jsonl").contains("\"kind\":\"turn\"")
+        || !folder.read("kept/records.jsonl").contains("\"type\":\"turn\"")
     {
         assert!(began.elapsed() < Duration::from_secs(30), "it takes no turn");
         std::thread::sleep(Duration::from_millis(10));
@@ -234,14 +240,17 @@ fn ctrl_c_sends_what_there_is() {
 fn the_log_has_one_line_for_each_request_and_each_call_if_it_is_asked_for() {
     let folder = planner();
     let mut command = folder.command(&["cast", "planner.toml", &format!("{QUESTION} {KEY}"), "--json", "--quiet"]);
-    let output = command.env("CANTRIP_LOG", "info").env("NO_COLOR", "1").stdin(Stdio::null()).output().expect("it runs");
+    let output =
+        command.env("CANTRIP_LOG", "info").env("NO_COLOR", "1").stdin(Stdio::null()).output().expect("it runs");
     let envelope = ended(&output);
     let said = stderr(&output);
     let lines = |message: &str| -> Vec<&str> { said.lines().filter(|line| line.contains(message)).collect() };
     let chats = lines("cantrip::crystal: chat ");
     assert_eq!(chats.len(), 4, "{said}");
     let entity = envelope["data"]["entity_id"].as_str().expect("an entity");
-    for part in ["input_tokens=100", "output_tokens=20", "duration_us=", "code=\"MCP-SYS-S-001\"", "turn_id=turn_", entity] {
+    for part in
+        ["input_tokens=100", "output_tokens=20", "duration_us=", "code=\"MCP-SYS-S-001\"", "turn_id=turn_", entity]
+    {
         assert!(chats[0].contains(part), "{part} is not in {}", chats[0]);
     }
     let calls = lines("cantrip::call: call ");
@@ -250,4 +259,59 @@ fn the_log_has_one_line_for_each_request_and_each_call_if_it_is_asked_for() {
     for content in [QUESTION, ECHOED, "sk-ant", "invoke_agent"] {
         assert!(!said.contains(content), "{content} is in the log: {said}");
     }
+}
+
+/// What a cast over HTTP says of itself, wherever that can be read.
+#[test]
+fn a_planted_key_is_in_no_line_span_metric_or_event_of_a_server() {
+    let (folder, collector) = (planner(), Collector::start());
+    // One that nobody's pattern knows: it is in the environment of the process, and goes out in a header.
+    folder.write(
+        "planner.toml",
+        &folder.read("planner.toml").replace(
+            "[wards]",
+            &format!(
+                "[gates.endpoint]\nurl = \"{}\"\nmethod = \"GET\"\nallow_hosts = [\"127.0.0.1\"]\nlabels = []\n\
+                 headers = {{ Authorization = \"Bearer ${{PLANTED}}\" }}\n[wards]",
+                collector.address
+            ),
+        ),
+    );
+    let script = folder.read("planner.yaml").replace(
+        "{id: c3, gate: broken, args: {}}",
+        "{id: c3, gate: broken, args: {}}, {id: c5, gate: endpoint, args: {}}",
+    );
+    folder.write("planner.yaml", &script);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address.as_str()),
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true"),
+        ("CANTRIP_LOG", "trace"),
+        ("NO_COLOR", "1"),
+        ("PLANTED", KEY),
+    ];
+    let server = Server::start_with(&folder, &["--store", "memory:"], &variables);
+    let headers = format!("authorization: Bearer {KEY}\r\nx-api-key: {KEY}\r\ntracestate: k={KEY}\r\n");
+    let asked = json!({"spell": "planner", "intent": format!("{QUESTION} {KEY}"), "wait": true});
+    let (_, envelope) = server.ask_with("POST", "/v1/casts", &headers, Some(&asked));
+    assert_envelope(&envelope, codes::TERMINATED.any());
+    let (_, runs) = server.ask("GET", "/v1/runs?most=1", None);
+    let run = runs["data"]["value"]["items"][0]["run_id"].as_str().unwrap_or_else(|| panic!("{runs}")).to_owned();
+    let seen: Vec<(String, String)> =
+        ["/metrics".to_owned(), format!("/v1/runs/{run}/events"), format!("/v1/runs/{run}/records")]
+            .into_iter()
+            .map(|path| (path.clone(), server.text(&path)))
+            .collect();
+    let (status, log) = server.stop_and_read(Signal::TERM);
+    assert_eq!(status, 0);
+    assert!(seen[1].1.contains(QUESTION) && seen[2].1.contains(QUESTION), "the feeds tell of the cast: {seen:#?}");
+    assert!(log.contains("cantrip::crystal: chat "), "the log tells of the cast: {log}");
+    let spans = collector.spans();
+    let echo = named(&spans, "execute_tool echo")[0];
+    assert!(echo.attributes["gen_ai.tool.call.arguments"].to_string().contains(ECHOED), "{echo:#?}");
+    for (place, text) in
+        seen.iter().map(|(path, text)| (path.as_str(), text.as_str())).chain([("the log", log.as_str())])
+    {
+        assert!(!text.contains("sk-ant"), "{place}: {text}");
+    }
+    assert!(!format!("{spans:?}").contains("sk-ant"), "a span: {spans:#?}");
 }

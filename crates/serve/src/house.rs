@@ -294,6 +294,7 @@ impl House {
         let task = async move {
             let ended = Ended { house, run };
             let reply = work.await;
+            ended.house.hub().metrics().rested(&reply);
             drop(ended);
             reply
         };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip_service::cantrip::canon::RunId;
-use cantrip_service::cantrip::events::{Channel, Progressed, Watcher};
+use cantrip_service::cantrip::events::{Channel, Progressed, Waited, Watcher};
 use cantrip_service::cantrip::stream::{SessionId, StreamEvent};
 use tokio::sync::{mpsc, oneshot};
 
@@ -106,4 +106,8 @@ impl Watcher for Hub {
     }
 
     fn progressed(&self, _: Progressed) {}
+
+    fn waited(&self, waited: Waited) {
+        self.metrics().waited(waited);
+    }
 }

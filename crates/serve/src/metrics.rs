@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cantrip_service::cantrip::reply::AnyCode;
+use cantrip_service::cantrip::CastReply;
+use cantrip_service::cantrip::events::Waited;
+use cantrip_service::cantrip::loom::Ending;
+use cantrip_service::cantrip::reply::{AnyCode, ReplyType};
 use cantrip_service::cantrip::stream::{FinalItem, Payload, StreamEvent};
 
 /// Counters, since the house was opened. Names and labels are few: none of them comes from a caller.
@@ -20,21 +23,59 @@ struct Counted {
     tokens_out: u64,
     /// In micros, by currency.
     cost: BTreeMap<String, i64>,
+    /// By how they came to rest.
+    casts: BTreeMap<&'static str, u64>,
+    /// By the type of their reply.
+    gates: BTreeMap<&'static str, u64>,
     replies: BTreeMap<String, u64>,
     requests: BTreeMap<(String, String, u16), u64>,
     durations: BTreeMap<String, Spread>,
+    /// By the type of their reply.
+    crystals: BTreeMap<&'static str, Spread>,
+    appends: Option<Spread>,
 }
 
-/// How long requests took: how many took no longer than each bound.
-#[derive(Debug, Default)]
+/// How long things took: how many took no longer than each bound.
+#[derive(Debug)]
 struct Spread {
-    within: [u64; BOUNDS.len()],
+    bounds: &'static [f64],
+    within: Vec<u64>,
     count: u64,
     sum: Duration,
 }
 
-/// In seconds.
-const BOUNDS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+/// Of requests to this server, in seconds.
+const REQUEST_BOUNDS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+/// Of requests to crystals.
+const CRYSTAL_BOUNDS: &[f64] = &[0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+/// Of steps to the store.
+const APPEND_BOUNDS: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5];
+
+impl Spread {
+    fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, within: vec![0; bounds.len()], count: 0, sum: Duration::ZERO }
+    }
+
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.sum += took;
+        for (within, bound) in self.within.iter_mut().zip(self.bounds) {
+            *within += u64::from(took.as_secs_f64() <= *bound);
+        }
+    }
+
+    /// As Prometheus reads it; `labels` are those beside `le`.
+    fn write(&self, text: &mut String, name: &str, labels: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        for (within, bound) in self.within.iter().zip(self.bounds) {
+            let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {within}");
+        }
+        let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {}", self.count);
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(text, "{name}_sum{braces} {}", self.sum.as_secs_f64());
+        let _ = writeln!(text, "{name}_count{braces} {}", self.count);
+    }
+}
 
 impl Metrics {
     fn counted(&self) -> MutexGuard<'_, Counted> {
@@ -65,6 +106,7 @@ impl Metrics {
                     && let Ok(code) = AnyCode::parse(&reply.code)
                 {
                     self.replied(code);
+                    *self.counted().gates.entry(code.reply_type().as_str()).or_default() += 1;
                 }
             }
             Payload::ResponseStart(_)
@@ -90,16 +132,36 @@ impl Metrics {
             "other"
         };
         *counted.requests.entry((method.to_owned(), route.to_owned(), status)).or_default() += 1;
-        let spread = counted.durations.entry(route.to_owned()).or_default();
-        spread.count += 1;
-        spread.sum += took;
-        for (within, bound) in spread.within.iter_mut().zip(BOUNDS) {
-            *within += u64::from(took.as_secs_f64() <= bound);
+        counted.durations.entry(route.to_owned()).or_insert_with(|| Spread::new(REQUEST_BOUNDS)).add(took);
+    }
+
+    /// A cast has come to rest here.
+    pub(crate) fn rested(&self, reply: &CastReply) {
+        let outcome = match reply.outcome.as_ref().map(|outcome| &outcome.ending) {
+            Some(Ending::Terminated { .. }) => "terminated",
+            Some(Ending::Truncated { reason, .. }) => reason.as_str(),
+            None => match reply.reply().reply_type() {
+                ReplyType::Success => "waiting",
+                ReplyType::Invalid | ReplyType::Denied => "refused",
+                ReplyType::Failure => "failed",
+            },
+        };
+        *self.counted().casts.entry(outcome).or_default() += 1;
+    }
+
+    /// A cast has waited for something.
+    pub(crate) fn waited(&self, waited: Waited) {
+        let mut counted = self.counted();
+        match waited {
+            Waited::Crystal { reply, took } => {
+                counted.crystals.entry(reply.as_str()).or_insert_with(|| Spread::new(CRYSTAL_BOUNDS)).add(took);
+            }
+            Waited::Store { took } => counted.appends.get_or_insert_with(|| Spread::new(APPEND_BOUNDS)).add(took),
         }
     }
 
     /// All of it.
-    pub(crate) fn page(&self, under_way: usize) -> String {
+    pub(crate) fn page(&self, under_way: usize, feeds: usize) -> String {
         let counted = self.counted();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, about: &str| {
@@ -107,12 +169,23 @@ impl Metrics {
         };
         let plain = [
             ("cantrip_runs_under_way", "gauge", "Runs that this process works on.", under_way as u64),
+            ("cantrip_feeds_open", "gauge", "Feeds of runs that somebody reads.", feeds as u64),
             ("cantrip_runs_begun_total", "counter", "Runs that were begun or gone on with here.", counted.runs),
             ("cantrip_turns_total", "counter", "Turns that ended here.", counted.turns),
         ];
         for (name, kind, about, value) in plain {
             head(&mut text, name, kind, about);
             let _ = writeln!(text, "{name} {value}");
+        }
+        let by = [
+            ("cantrip_casts_total", "outcome", "How casts came to rest here.", &counted.casts),
+            ("cantrip_gate_calls_total", "type", "Calls of gates, by the type of their reply.", &counted.gates),
+        ];
+        for (name, label, about, values) in by {
+            head(&mut text, name, "counter", about);
+            for (value, count) in values {
+                let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
+            }
         }
         head(&mut text, "cantrip_tokens_total", "counter", "Tokens that crystals read and wrote.");
         for (direction, value) in [("input", counted.tokens_in), ("output", counted.tokens_out)] {
@@ -143,12 +216,17 @@ impl Metrics {
         let name = "cantrip_http_request_duration_seconds";
         head(&mut text, name, "histogram", "How long requests took until their answer began.");
         for (route, spread) in &counted.durations {
-            for (within, bound) in spread.within.iter().zip(BOUNDS) {
-                let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"{bound}\"}} {within}");
-            }
-            let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"+Inf\"}} {}", spread.count);
-            let _ = writeln!(text, "{name}_sum{{route=\"{route}\"}} {}", spread.sum.as_secs_f64());
-            let _ = writeln!(text, "{name}_count{{route=\"{route}\"}} {}", spread.count);
+            spread.write(&mut text, name, &format!("route=\"{route}\""));
+        }
+        let name = "cantrip_crystal_call_duration_seconds";
+        head(&mut text, name, "histogram", "How long requests to crystals took, by the type of what came of them.");
+        for (kind, spread) in &counted.crystals {
+            spread.write(&mut text, name, &format!("type=\"{kind}\""));
+        }
+        let name = "cantrip_store_append_duration_seconds";
+        head(&mut text, name, "histogram", "How long the store took to make a step durable.");
+        if let Some(spread) = &counted.appends {
+            spread.write(&mut text, name, "");
         }
         text
     }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use cantrip_crystal::{
-    Answer, AnyCrystal, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request, Silence,
+    Answer, AnyCrystal, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request,
+    Silence,
 };
 use cantrip_loom::{BodyRef, Content, Journal, Message, Part};
-use cantrip_reply::telling;
+use cantrip_reply::{ReplyType, telling};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::tokens::Hold;
 use super::{Loaded, Seat, Stopped};
+use crate::events::Waited;
 use crate::machine::{Asked, Facts, Happened, Summary, Worst};
 use crate::telemetry::{Asking, Chat};
 
@@ -80,7 +82,7 @@ impl Seat {
         let heard = self.stage.sink(turn);
         let hold = self.hold.take();
         let crystal = cantrip.crystal_at(place);
-        let chat = self.chat(crystal, &request);
+        let (chat, began) = (self.chat(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &heard).instrument(chat.span());
         let answered = tokio::select! { biased;
             answered = telling(chat.context().cloned(), self.run.runtime.traced(), asking) => answered,
@@ -95,6 +97,7 @@ impl Seat {
             }
         };
         let price = cantrip.price_at(place);
+        self.waited(began, &answered);
         chat.answered(&self.run.runtime, &price, &answered);
         self.settle(hold, &price, &answered);
         Ok(Some(match answered {
@@ -104,6 +107,15 @@ impl Seat {
             }
             Err(failure) => self.failed(failure, tries),
         }))
+    }
+
+    /// How long a request took, for those who count.
+    fn waited(&self, began: Instant, answered: &Result<Answer, Failure>) {
+        let reply = match answered {
+            Ok(_) => ReplyType::Success,
+            Err(failure) => failure.code().reply_type(),
+        };
+        self.run.runtime.waited(Waited::Crystal { reply, took: began.elapsed() });
     }
 
     /// What is told of a request that is about to leave.
@@ -161,7 +173,7 @@ impl Seat {
         };
         let hold = self.hold.take();
         let crystal = facts.cantrip.summarises();
-        let chat = self.chat(crystal, &request);
+        let (chat, began) = (self.chat(crystal, &request), Instant::now());
         let asking = crystal.ask(&request, &Silence).instrument(chat.span());
         let answered = tokio::select! { biased;
             answered = telling(chat.context().cloned(), self.run.runtime.traced(), asking) => answered,
@@ -175,6 +187,7 @@ impl Seat {
             }
         };
         let price = facts.cantrip.summary_price();
+        self.waited(began, &answered);
         chat.answered(&self.run.runtime, &price, &answered);
         self.settle(hold, &price, &answered);
         Some(match answered {

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
 use crate::episode::Cancel;
+use crate::events::Waited;
 use crate::funds::Nameless;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
 use crate::machine::Words;
@@ -414,7 +415,7 @@ impl Run {
         let asks = money.iter().any(is_of_request);
         step.money = money;
         step.contract = papers.rows;
-        match self.runtime.loom().append(step).await? {
+        match self.appended(step).await? {
             Answer::Committed(last) => {
                 if !ends {
                     self.office.counts(told(), &bodies);
@@ -454,8 +455,16 @@ impl Run {
         }
     }
 
+    /// Puts a step to the store.
+    async fn appended(&self, step: Step) -> Result<Answer, Error> {
+        let began = tokio::time::Instant::now();
+        let answer = self.runtime.loom().append(step).await;
+        self.runtime.waited(Waited::Store { took: began.elapsed() });
+        answer
+    }
+
     async fn write(&self, step: Step) -> Result<(), Stopped> {
-        match self.runtime.loom().append(step).await? {
+        match self.appended(step).await? {
             Answer::Committed(_) => Ok(()),
             Answer::Refused(_) | Answer::Wait => Err(Stopped::Unpaid),
             Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),

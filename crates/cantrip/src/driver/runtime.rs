@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ use cantrip_spend::AuthorizationRef;
 
 use super::environment::Base;
 use super::{Clerk, Halting, Idle};
-use crate::events::{Silent, Watcher};
+use crate::events::{Silent, Waited, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
@@ -266,6 +267,15 @@ impl Runtime {
 
     pub(crate) fn actor(&self) -> &Actor {
         &self.0.actor
+    }
+
+    /// Tells whoever counts.
+    pub(crate) fn waited(&self, waited: Waited) {
+        // Watching changes nothing, not even by a bug of the watcher's.
+        let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().waited(waited)));
+        if told.is_err() {
+            tracing::error!("a watcher panicked; what it was told is lost");
+        }
     }
 
     pub(crate) fn watcher(&self) -> &dyn Watcher {

@@ -174,6 +174,11 @@ impl Http {
         self.0.stopping.subscribe()
     }
 
+    /// How many feeds are being read.
+    fn feeds_open(&self) -> usize {
+        FEEDS_MAX.saturating_sub(self.0.feeds.available_permits())
+    }
+
     fn is_stopping(&self) -> bool {
         *self.0.stopping.borrow()
     }

@@ -60,7 +60,7 @@ async fn spells(State(http): State<Http>, _: Caller) -> Answer {
 
 async fn metrics(State(http): State<Http>, _: Caller) -> ([(HeaderName, &'static str); 1], String) {
     let kind = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
-    ([kind], http.house().hub().metrics().page(http.house().busy()))
+    ([kind], http.house().hub().metrics().page(http.house().busy(), http.feeds_open()))
 }
 
 async fn described(_: Caller) -> axum::Json<Value> {

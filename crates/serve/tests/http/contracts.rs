@@ -126,19 +126,45 @@ async fn what_happens_is_counted() {
     let run = server.cast("slow").await;
     server.until(&run, "terminated").await;
     server.get("/nowhere").await;
+    let running = server.cast("slow").await;
+    let feed = server.client.get(server.url(&format!("/v1/runs/{running}/events"))).send().await.unwrap();
+    let page = server.client.get(server.url("/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("\ncantrip_feeds_open 1\n"), "{page}");
+    drop(feed.bytes().await);
+    server.until(&running, "terminated").await;
+    refused(
+        server.post("/v1/casts", json!({"spell": "slow", "intent": " "})).await,
+        422,
+        codes::CONTRACT_INVALID.any(),
+    );
     let page = server.client.get(server.url("/metrics")).send().await.unwrap();
     assert!(page.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
     let page = page.text().await.unwrap();
     let lines: Vec<&str> = page.lines().collect();
     for line in [
-        "cantrip_turns_total 3",
-        "cantrip_runs_begun_total 1",
+        "cantrip_turns_total 6",
+        "cantrip_runs_begun_total 3",
         "cantrip_runs_under_way 0",
-        "cantrip_http_requests_total{method=\"POST\",route=\"/v1/casts\",status=\"202\"} 1",
+        "cantrip_http_requests_total{method=\"POST\",route=\"/v1/casts\",status=\"202\"} 2",
         "cantrip_http_requests_total{method=\"GET\",route=\"none\",status=\"404\"} 1",
-        "cantrip_replies_total{layer=\"WA\",area=\"EXEC\",type=\"S\",code=\"WA-EXEC-S-001\"} 3",
-        "cantrip_http_request_duration_seconds_count{route=\"/v1/casts\"} 1",
+        "cantrip_replies_total{layer=\"WA\",area=\"EXEC\",type=\"S\",code=\"WA-EXEC-S-001\"} 6",
+        "cantrip_http_request_duration_seconds_count{route=\"/v1/casts\"} 3",
+        "cantrip_casts_total{outcome=\"terminated\"} 2",
+        "cantrip_casts_total{outcome=\"refused\"} 1",
+        "cantrip_gate_calls_total{type=\"S\"} 6",
+        "cantrip_crystal_call_duration_seconds_count{type=\"S\"} 6",
+        "cantrip_crystal_call_duration_seconds_bucket{type=\"S\",le=\"300\"} 6",
+        "cantrip_feeds_open 0",
     ] {
         assert!(lines.contains(&line), "{line} is not in {page}");
+    }
+    let appends = lines.iter().find_map(|line| line.strip_prefix("cantrip_store_append_duration_seconds_count "));
+    assert!(appends.and_then(|count| count.parse::<u64>().ok()) >= Some(6), "one for each turn at least: {page}");
+    // Every metric says what it is before its first value.
+    for line in lines.iter().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let family = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let typed = |name: &str| lines.iter().any(|line| line.starts_with(&format!("# TYPE {name} ")));
+        assert!(typed(name) || typed(family), "{line}");
     }
 }
