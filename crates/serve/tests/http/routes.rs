@@ -2,6 +2,7 @@
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
+use cantrip_service::cantrip::loom::Journal;
 use serde_json::{Value, json};
 
 use super::support::{refused, server};
@@ -142,9 +143,8 @@ async fn a_server_that_stops_lets_its_runs_rest_and_hands_them_back() {
     let house = server.house.clone();
     server.stop().await;
     assert_eq!(house.busy(), 0);
-    use cantrip_service::cantrip::loom::{Journal, Loom, RunState};
     let run = run.parse().unwrap();
-    let view = house.runtime().loom().run(run).await.unwrap();
-    assert_eq!(view.state, RunState::Waiting, "it can be gone on with");
     assert!(house.runtime().loom().holder(run).await.unwrap().is_none(), "nobody holds it");
+    let orphans = house.service(&cantrip_serve::local()).orphans().await.unwrap();
+    assert_eq!(orphans.iter().map(|view| view.run_id).collect::<Vec<_>>(), [run], "whoever looks for it goes on");
 }
