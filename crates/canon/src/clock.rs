@@ -14,6 +14,8 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::parsed::Parsed;
+
 /// A monotonic reading, counted from an origin that only its own clock knows.
 ///
 /// ```
@@ -145,7 +147,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(Parsed::new())
     }
 }
 

@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::json::{WriteFault, canonical};
+use crate::json::{WriteFault, canonical, canonical_of};
+use crate::parsed::Parsed;
 
 const PREFIX: &str = "sha256:";
 const BYTES: usize = 32;
@@ -51,6 +52,17 @@ pub fn stable_hash(value: &Value) -> Result<Hash, WriteFault> {
     Ok(bytes_hash(canonical(value)?.as_bytes()))
 }
 
+/// The [`stable_hash`] of a typed value, without its tree.
+///
+/// ```
+/// use cantrip_canon::{stable_hash, stable_hash_of};
+///
+/// assert_eq!(stable_hash_of(&(1, "x")), stable_hash(&serde_json::json!([1, "x"])));
+/// ```
+pub fn stable_hash_of<T: Serialize + ?Sized>(value: &T) -> Result<Hash, WriteFault> {
+    Ok(bytes_hash(canonical_of(value)?.as_bytes()))
+}
+
 /// The hash of bytes as they are. For JSON that is stored as its canonical text this is its [`stable_hash`].
 ///
 /// ```
@@ -83,7 +95,12 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}", self.hex(2 * BYTES))
+        let mut text = [0; PREFIX.len() + 2 * BYTES];
+        text[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
+        for (pair, byte) in text[PREFIX.len()..].chunks_exact_mut(2).zip(&self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -102,10 +119,14 @@ impl FromStr for Hash {
         if digits.len() != 2 * BYTES {
             return Err(form());
         }
-        let nibble = |digit: u8| DIGITS.iter().position(|known| *known == digit).ok_or_else(form);
+        let nibble = |digit: u8| match digit {
+            b'0'..=b'9' => Ok(digit - b'0'),
+            b'a'..=b'f' => Ok(digit - b'a' + 10),
+            _ => Err(form()),
+        };
         let mut bytes = [0; BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
         }
         Ok(Self(bytes))
     }
@@ -119,6 +140,6 @@ impl Serialize for Hash {
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(Parsed::new())
     }
 }

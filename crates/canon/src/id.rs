@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Timestamp;
+use crate::parsed::Parsed;
 
 /// A kind of thing that has ids.
 pub trait Kind: 'static {
@@ -101,6 +102,17 @@ pub enum IdFault {
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const DIGITS: usize = 26;
+const NO_DIGIT: u8 = u8::MAX;
+/// What each byte stands for as a digit.
+const VALUES: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < ALPHABET.len() {
+        values[ALPHABET[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 const CHANCE_BITS: u32 = 80;
 const CHANCE_MASK: u128 = (1 << CHANCE_BITS) - 1;
 
@@ -153,7 +165,9 @@ impl<K: Kind> Id<K> {
 impl<K: Kind> fmt::Display for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.digits();
-        write!(f, "{}_{}", K::PREFIX, std::str::from_utf8(&digits).expect("the alphabet is ASCII"))
+        f.write_str(K::PREFIX)?;
+        f.write_str("_")?;
+        f.write_str(std::str::from_utf8(&digits).expect("the alphabet is ASCII"))
     }
 }
 
@@ -177,9 +191,9 @@ impl<K: Kind> FromStr for Id<K> {
         if digits.len() != DIGITS || digits.as_bytes()[0] > b'7' {
             return Err(form());
         }
-        let bits = digits.bytes().try_fold(0_u128, |bits, digit| {
-            let value = ALPHABET.iter().position(|known| *known == digit).ok_or_else(form)?;
-            Ok(bits << 5 | value as u128)
+        let bits = digits.bytes().try_fold(0_u128, |bits, digit| match VALUES[usize::from(digit)] {
+            NO_DIGIT => Err(form()),
+            value => Ok(bits << 5 | u128::from(value)),
         })?;
         Ok(Self { bits, kind: PhantomData })
     }
@@ -221,7 +235,7 @@ impl<K: Kind> Serialize for Id<K> {
 
 impl<'de, K: Kind> Deserialize<'de> for Id<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(Parsed::new())
     }
 }
 

@@ -12,10 +12,11 @@ mod id;
 pub mod json;
 pub mod limits;
 mod money;
+mod parsed;
 mod redact;
 
 pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};
-pub use hash::{Hash, HashFault, bytes_hash, stable_hash};
+pub use hash::{Hash, HashFault, bytes_hash, stable_hash, stable_hash_of};
 pub use id::{
     ApprovalId, AuditId, AuthorizationId, CastId, DecisionId, EntityId, Entropy, FoldId, Id, IdFault, IdSource, JobId,
     Kind, LoomId, PredictId, RunId, SeededEntropy, TurnId, kinds,

@@ -258,6 +258,7 @@ mod second {
 
 fn refusal<T: Serialize + ?Sized>(value: &T) -> (WriteRule, String) {
     let fault = json::to_value(value).unwrap_err();
+    assert_eq!(json::canonical_of(value), Err(fault.clone()), "written without its tree");
     (fault.rule, fault.path)
 }
 
@@ -400,7 +401,10 @@ fn ordinary_types_get_the_shapes_that_serde_json_gives_them() {
         ratio: 0.1,
         large: 7,
     };
-    assert_eq!(json::to_value(&everything).unwrap(), serde_json::to_value(&everything).unwrap());
+    let value = json::to_value(&everything).unwrap();
+    assert_eq!(value, serde_json::to_value(&everything).unwrap());
+    assert_eq!(json::canonical_of(&everything), json::canonical(&value));
+    assert_eq!(json::canonical_of(&[&everything.kinds; 2]), json::canonical(&json!([value["kinds"], value["kinds"]])));
 }
 
 #[test]

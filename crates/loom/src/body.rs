@@ -73,7 +73,7 @@ pub enum Held<T> {
 impl<T: Serialize + DeserializeOwned + Clone> Held<T> {
     /// Holds a value: if its canonical text is longer than [`INLINE_BYTES_MAX`], it becomes one of the step's bodies.
     pub fn of(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
-        let text = json::canonical(&json::to_value(&value)?)?;
+        let text = json::canonical_of(&value)?;
         if text.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline { inline: value });
         }

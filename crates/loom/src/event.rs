@@ -448,11 +448,12 @@ macro_rules! kinds {
                 }
             }
 
-            fn value(&self) -> Result<Value, Error> {
-                Ok(match self {
-                    $(Self::$kind(payload) => json::to_value(payload)?,)+
-                    Self::Other { payload, .. } => Value::Object(payload.clone()),
-                })
+            /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
+            pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<String, Error> {
+                match self {
+                    $(Self::$kind(told) => Ok(json::canonical_of(&Payload { told, run: opening, v: VERSION })?),)+
+                    Self::Other { payload, .. } => passed_on(payload.clone(), opening),
+                }
             }
 
             fn typed(kind: &Kind, payload: Map<String, Value>) -> Result<Self, serde_json::Error> {
@@ -469,6 +470,25 @@ macro_rules! kinds {
             }
         })+
     };
+}
+
+/// What a record says, as it is written.
+#[derive(Serialize)]
+struct Payload<'a, T: Serialize> {
+    #[serde(flatten)]
+    told: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a Opening>,
+    v: u64,
+}
+
+/// The text of a payload without a type. What another version wrote is passed on as it is.
+fn passed_on(mut fields: Map<String, Value>, opening: Option<&Opening>) -> Result<String, Error> {
+    fields.entry("v").or_insert_with(|| VERSION.into());
+    if let Some(opening) = opening {
+        fields.insert("run".to_owned(), json::to_value(opening)?);
+    }
+    Ok(json::canonical(&Value::Object(fields))?)
 }
 
 fn read<T: DeserializeOwned>(payload: Map<String, Value>) -> Result<T, serde_json::Error> {
@@ -532,19 +552,6 @@ impl std::fmt::Display for Kind {
 }
 
 impl Event {
-    /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
-    pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<String, Error> {
-        let mut value = self.value()?;
-        if let Value::Object(fields) = &mut value {
-            // What another version wrote is passed on as it is.
-            fields.entry("v").or_insert_with(|| VERSION.into());
-            if let Some(opening) = opening {
-                fields.insert("run".to_owned(), json::to_value(opening)?);
-            }
-        }
-        Ok(json::canonical(&value)?)
-    }
-
     /// Reads a stored payload, and what it says about its run if it is the first of it.
     pub(crate) fn read(kind: &Kind, text: &str, first: bool) -> Result<(Self, Option<Opening>), Error> {
         let misread = |source| Error::Misread { what: format!("the payload of a {kind} record"), source };

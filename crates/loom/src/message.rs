@@ -168,7 +168,7 @@ impl Utterance {
         if self.calls.is_empty() {
             return self.content.clone().unwrap_or_default();
         }
-        let calls = json::to_value(&self.calls).and_then(|calls| json::canonical(&calls));
+        let calls = json::canonical_of(&self.calls);
         // What has no canonical form is never recorded, but may be looked at before that is found out.
         calls.unwrap_or_else(|_| self.calls.iter().map(|call| format!("{}({})", call.gate, call.args)).collect())
     }

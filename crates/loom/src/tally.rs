@@ -5,13 +5,11 @@
 
 use std::collections::HashMap;
 
-use cantrip_canon::json::to_value;
-use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, stable_hash};
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, stable_hash_of};
 use cantrip_contract::{
     BudgetPart, Kind as ReceiptKind, ModelPart, PolicyPart, Receipt, ReceiptDraft, Row, Status, TimingPart,
 };
 use cantrip_spend::{Evaluation, ReservationId};
-use serde_json::Value;
 
 use crate::{Caller, End, Ending, Event, Held, Intent, TruncationReason, Work};
 
@@ -36,8 +34,7 @@ pub struct Tally {
 impl Tally {
     /// Over what policy said about its gate calls.
     pub fn decisions_hash(&self) -> Hash {
-        let told = to_value(&self.decisions).unwrap_or(Value::Null);
-        stable_hash(&told).expect("codes and hashes")
+        stable_hash_of(&self.decisions).expect("codes and hashes")
     }
 }
 
@@ -53,7 +50,7 @@ pub struct Tallies {
 /// The hash of a value that a record holds.
 pub fn held_hash<T: serde::Serialize>(held: &Held<T>) -> Option<Hash> {
     match held {
-        Held::Inline { inline } => stable_hash(&to_value(inline).ok()?).ok(),
+        Held::Inline { inline } => stable_hash_of(inline).ok(),
         Held::Body(body) => Some(body.hash),
     }
 }

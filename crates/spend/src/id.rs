@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use cantrip_canon::{AuthorizationId, IdFault, RunId, stable_hash};
+use cantrip_canon::{AuthorizationId, IdFault, RunId, stable_hash_of};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::limits::CALL_KEY_BYTES_MAX;
 
@@ -94,11 +93,20 @@ impl From<CallKey> for String {
 
 const CUT: usize = 32;
 
+/// What an id is cut from.
+#[derive(Serialize)]
+struct Identity<'a> {
+    attempt: u32,
+    authorization_id: &'a str,
+    call_id: &'a str,
+    kind: &'a str,
+    run_id: &'a str,
+    v: u8,
+}
+
 fn cut(kind: &str, authorization: &str, run: &str, call: &str, attempt: u32) -> String {
-    let identity = json!({
-        "v": 1, "kind": kind, "authorization_id": authorization, "run_id": run, "call_id": call, "attempt": attempt,
-    });
-    stable_hash(&identity).expect("texts and a small number have a canonical form").hex(CUT)
+    let identity = Identity { attempt, authorization_id: authorization, call_id: call, kind, run_id: run, v: 1 };
+    stable_hash_of(&identity).expect("texts and a small number have a canonical form").hex(CUT)
 }
 
 /// The id of a reservation: `rsv_` and 32 digits cut from the hash of who pays for which attempt of which call.

@@ -3,9 +3,8 @@
 //! The input is stored as it was asked, so that anyone can ask again. Its ids are texts: what a decision was made from
 //! is kept as it was said, also where this version could not make such an id.
 
-use cantrip_canon::{Currency, Hash, Timestamp, stable_hash};
+use cantrip_canon::{Currency, Hash, Timestamp, stable_hash_of};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::reason::{self, Reason};
 use crate::{ApprovalState, Decision, Mode, Owner, REASON_CODES_VERSION, RetryClass, Ruling, Terms};
@@ -73,7 +72,7 @@ impl Subject {
 
     /// What an approval names it by.
     pub fn hash(&self) -> Hash {
-        stable_hash(&json!(self)).expect("texts and flags have a canonical form")
+        stable_hash_of(self).expect("texts and flags have a canonical form")
     }
 }
 
@@ -251,17 +250,25 @@ pub fn evaluate(input: &PolicyInput, terms: Option<&Terms>) -> Decision {
     decision(input, first_that_holds(input, terms))
 }
 
+/// What is hashed of a decision.
+#[derive(Serialize)]
+struct Evaluated<'a> {
+    decision: Ruling,
+    input: &'a PolicyInput,
+    reason_code: &'a str,
+    reason_codes_version: &'a str,
+}
+
 fn decision(input: &PolicyInput, reason: &Reason) -> Decision {
     // A reason of a gate never gets here; should one, nothing is allowed by it.
     let ruling = reason.ruling.unwrap_or(Ruling::Denied);
-    let hashed = json!({
-        "decision": ruling, "reason_code": reason.code, "reason_codes_version": REASON_CODES_VERSION, "input": input,
-    });
+    let hashed =
+        Evaluated { decision: ruling, reason_code: reason.code, reason_codes_version: REASON_CODES_VERSION, input };
     Decision {
         decision: ruling,
         reason_code: reason.code(),
         reason_codes_version: REASON_CODES_VERSION.to_owned(),
-        evaluation_hash: stable_hash(&hashed).expect("texts and bounded numbers have a canonical form"),
+        evaluation_hash: stable_hash_of(&hashed).expect("texts and bounded numbers have a canonical form"),
     }
 }
 

@@ -75,12 +75,18 @@ fn sorted(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
     sorted
 }
 
-/// Keys go by their UTF-16 units. Where both are ASCII, those are their bytes.
-fn in_order(one: &str, other: &str) -> Ordering {
-    if one.is_ascii() && other.is_ascii() { one.cmp(other) } else { one.encode_utf16().cmp(other.encode_utf16()) }
+/// Keys go by their UTF-16 units. That is the order of their bytes, except between the characters that take two units
+/// and the last ones that take one: both begin with a byte from 0xee on.
+pub(super) fn in_order(one: &str, other: &str) -> Ordering {
+    let high = |text: &str| text.bytes().any(|byte| byte >= 0xee);
+    match one.as_bytes().cmp(other.as_bytes()) {
+        Ordering::Equal => Ordering::Equal,
+        order if !high(one) || !high(other) => order,
+        Ordering::Less | Ordering::Greater => one.encode_utf16().cmp(other.encode_utf16()),
+    }
 }
 
-fn put_number(out: &mut String, number: &Number) {
+pub(super) fn put_number(out: &mut String, number: &Number) {
     match number.as_i64() {
         // Writing to a string does not fail.
         Some(whole) => _ = write!(out, "{whole}"),
@@ -88,29 +94,41 @@ fn put_number(out: &mut String, number: &Number) {
     }
 }
 
-fn put_text(out: &mut String, text: &str) {
+pub(super) fn put_text(out: &mut String, text: &str) {
     out.push('"');
-    let mut from = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let escaped = match byte {
-            b'"' => "\\\"",
-            b'\\' => "\\\\",
-            0x08 => "\\b",
-            b'\t' => "\\t",
-            b'\n' => "\\n",
-            0x0c => "\\f",
-            b'\r' => "\\r",
-            0x00..=0x1f => "",
-            _ => continue,
-        };
-        out.push_str(&text[from..at]);
-        from = at + 1;
-        if escaped.is_empty() {
-            _ = write!(out, "\\u{byte:04x}");
-        } else {
-            out.push_str(escaped);
-        }
+    put_escaped(out, text);
+    out.push('"');
+}
+
+/// Whether a byte may not stand in a text as it is.
+const ESCAPED: [bool; 256] = {
+    let mut escaped = [false; 256];
+    let mut control = 0;
+    while control < 0x20 {
+        escaped[control] = true;
+        control += 1;
     }
-    out.push_str(&text[from..]);
-    out.push('"');
+    escaped[b'"' as usize] = true;
+    escaped[b'\\' as usize] = true;
+    escaped
+};
+
+pub(super) fn put_escaped(out: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|byte| ESCAPED[usize::from(byte)]) {
+        out.push_str(&rest[..at]);
+        match rest.as_bytes()[at] {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            0x08 => out.push_str("\\b"),
+            b'\t' => out.push_str("\\t"),
+            b'\n' => out.push_str("\\n"),
+            0x0c => out.push_str("\\f"),
+            b'\r' => out.push_str("\\r"),
+            // Writing to a string does not fail.
+            control => _ = write!(out, "\\u{control:04x}"),
+        }
+        rest = &rest[at + 1..];
+    }
+    out.push_str(rest);
 }

@@ -5,8 +5,8 @@ use serde::ser::{Impossible, Serialize, Serializer};
 
 use super::write::{WriteFault, WriteRule};
 
-/// Writes one key.
-pub(super) struct Key;
+/// Appends one key to a text.
+pub(super) struct Key<'t>(pub(super) &'t mut String);
 
 macro_rules! no_keys {
     ($($method:ident($($kind:ty),*) -> $answer:ty;)+) => {
@@ -16,10 +16,10 @@ macro_rules! no_keys {
     };
 }
 
-type NoKey = Impossible<String, WriteFault>;
+type NoKey = Impossible<(), WriteFault>;
 
-impl Serializer for Key {
-    type Ok = String;
+impl Serializer for Key<'_> {
+    type Ok = ();
     type Error = WriteFault;
     type SerializeSeq = NoKey;
     type SerializeTuple = NoKey;
@@ -29,32 +29,26 @@ impl Serializer for Key {
     type SerializeStruct = NoKey;
     type SerializeStructVariant = NoKey;
 
-    fn serialize_str(self, key: &str) -> Result<String, WriteFault> {
-        Ok(key.to_owned())
+    fn serialize_str(self, key: &str) -> Result<(), WriteFault> {
+        self.0.push_str(key);
+        Ok(())
     }
 
-    fn serialize_char(self, key: char) -> Result<String, WriteFault> {
-        Ok(key.to_string())
+    fn serialize_char(self, key: char) -> Result<(), WriteFault> {
+        self.0.push(key);
+        Ok(())
     }
 
-    fn serialize_unit_variant(
-        self,
-        _name: &'static str,
-        _index: u32,
-        variant: &'static str,
-    ) -> Result<String, WriteFault> {
-        Ok(variant.to_owned())
+    fn serialize_unit_variant(self, _name: &'static str, _index: u32, variant: &'static str) -> Result<(), WriteFault> {
+        self.0.push_str(variant);
+        Ok(())
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _name: &'static str,
-        key: &T,
-    ) -> Result<String, WriteFault> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, key: &T) -> Result<(), WriteFault> {
         key.serialize(self)
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<String, WriteFault> {
+    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<(), WriteFault> {
         Err(WriteRule::KeyNotText.into())
     }
 
@@ -64,28 +58,28 @@ impl Serializer for Key {
         _index: u32,
         _variant: &'static str,
         _: &T,
-    ) -> Result<String, WriteFault> {
+    ) -> Result<(), WriteFault> {
         Err(WriteRule::KeyNotText.into())
     }
 
     no_keys! {
-        serialize_bool(bool) -> String;
-        serialize_i8(i8) -> String;
-        serialize_i16(i16) -> String;
-        serialize_i32(i32) -> String;
-        serialize_i64(i64) -> String;
-        serialize_i128(i128) -> String;
-        serialize_u8(u8) -> String;
-        serialize_u16(u16) -> String;
-        serialize_u32(u32) -> String;
-        serialize_u64(u64) -> String;
-        serialize_u128(u128) -> String;
-        serialize_f32(f32) -> String;
-        serialize_f64(f64) -> String;
-        serialize_bytes(&[u8]) -> String;
-        serialize_none() -> String;
-        serialize_unit() -> String;
-        serialize_unit_struct(&'static str) -> String;
+        serialize_bool(bool) -> ();
+        serialize_i8(i8) -> ();
+        serialize_i16(i16) -> ();
+        serialize_i32(i32) -> ();
+        serialize_i64(i64) -> ();
+        serialize_i128(i128) -> ();
+        serialize_u8(u8) -> ();
+        serialize_u16(u16) -> ();
+        serialize_u32(u32) -> ();
+        serialize_u64(u64) -> ();
+        serialize_u128(u128) -> ();
+        serialize_f32(f32) -> ();
+        serialize_f64(f64) -> ();
+        serialize_bytes(&[u8]) -> ();
+        serialize_none() -> ();
+        serialize_unit() -> ();
+        serialize_unit_struct(&'static str) -> ();
         serialize_seq(Option<usize>) -> NoKey;
         serialize_tuple(usize) -> NoKey;
         serialize_tuple_struct(&'static str, usize) -> NoKey;

@@ -103,7 +103,7 @@ pub(super) fn exact(given: &Number) -> Result<Number, WriteFault> {
     }
 }
 
-fn whole<I: TryInto<i64>>(value: I) -> Result<Number, WriteFault> {
+pub(super) fn whole<I: TryInto<i64>>(value: I) -> Result<Number, WriteFault> {
     integer(value).map(Number::from).ok_or_else(|| WriteRule::InexactInteger.into())
 }
 
@@ -164,7 +164,7 @@ fn named(variant: Option<&'static str>, value: Value) -> Value {
     }
 }
 
-fn outside(variant: Option<&'static str>, fault: WriteFault) -> WriteFault {
+pub(super) fn outside(variant: Option<&'static str>, fault: WriteFault) -> WriteFault {
     match variant {
         Some(name) => fault.inside(name),
         None => fault,
@@ -415,7 +415,9 @@ impl ser::SerializeMap for Entries {
     type Error = WriteFault;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), WriteFault> {
-        self.key = Some(key.serialize(Key).map_err(|fault| outside(self.variant, fault))?);
+        let mut text = String::new();
+        key.serialize(Key(&mut text)).map_err(|fault| outside(self.variant, fault))?;
+        self.key = Some(text);
         Ok(())
     }
 

@@ -36,6 +36,5 @@ impl Tally {
 /// The canonical text of a message. What came from a record has one; the rest is hashed as it is written, since a list
 /// that cannot be hashed is still sent.
 fn written(message: &Message) -> String {
-    let canonical = json::to_value(message).ok().and_then(|value| json::canonical(&value).ok());
-    canonical.unwrap_or_else(|| serde_json::to_string(message).unwrap_or_default())
+    json::canonical_of(message).unwrap_or_else(|_| serde_json::to_string(message).unwrap_or_default())
 }

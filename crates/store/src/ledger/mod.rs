@@ -330,6 +330,5 @@ fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
 
 /// A value as its canonical text.
 pub(crate) fn canonical(value: &impl serde::Serialize) -> Result<Value, Error> {
-    let value = cantrip_canon::json::to_value(value)?;
-    Ok(Value::Text(cantrip_canon::json::canonical(&value)?))
+    Ok(Value::Text(cantrip_canon::json::canonical_of(value)?))
 }

@@ -1,0 +1,424 @@
+//! The canonical bytes of a typed value, written while it is walked.
+//!
+//! A record is written and hashed a few times a turn. Made into a tree of [`Value`](serde_json::Value)s first, every key and
+//! every text of it would be allocated once more, only to be written out and dropped. Here the fields go straight into the
+//! text; where a type names them in another order than the standard's, their stretches are put in order when the last one is
+//! written. The rules are those of [`to_value`](super::to_value), and a test holds the two to the same bytes and faults.
+
+use std::cmp::Ordering;
+use std::fmt::{self, Write};
+
+use serde::ser::{self, Serialize, Serializer};
+
+use super::canonical::{in_order, put_escaped, put_number, put_text};
+use super::key::Key;
+use super::number;
+use super::write::{WriteFault, WriteRule, deeper, outside, whole};
+
+/// The canonical text of a typed value: what [`canonical`](super::canonical) gives for its [`to_value`](super::to_value).
+///
+/// ```
+/// use cantrip_canon::json;
+///
+/// #[derive(serde::Serialize)]
+/// struct Said {
+///     to: &'static str,
+///     about: Option<u8>,
+/// }
+/// assert_eq!(json::canonical_of(&Said { to: "you", about: None }).unwrap(), r#"{"about":null,"to":"you"}"#);
+/// ```
+pub fn canonical_of<T: Serialize + ?Sized>(value: &T) -> Result<String, WriteFault> {
+    let mut page = Page::default();
+    value.serialize(Writer { page: &mut page, depth: 0 })?;
+    Ok(page.text)
+}
+
+/// The text so far, and the entries of the maps that are being written, outermost first.
+#[derive(Default)]
+struct Page {
+    text: String,
+    entries: Vec<Entry>,
+    /// The keys of those entries, one behind the other.
+    keys: String,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Where its key begins in the keys.
+    key: usize,
+    /// Where it begins in the text.
+    at: usize,
+}
+
+impl Page {
+    fn key(&self, index: usize) -> &str {
+        let end = self.entries.get(index + 1).map_or(self.keys.len(), |next| next.key);
+        &self.keys[self.entries[index].key..end]
+    }
+
+    /// Puts the entries from `first` on, which begin at `from` in the text, in the standard's order.
+    fn sort(&mut self, first: usize, from: usize) -> Result<(), WriteFault> {
+        let end = |index: usize| self.entries.get(index + 1).map_or(self.text.len(), |next| next.at - 1);
+        let mut order: Vec<usize> = (first..self.entries.len()).collect();
+        order.sort_unstable_by(|one, other| in_order(self.key(*one), self.key(*other)));
+        if let Some(pair) = order.windows(2).find(|pair| self.key(pair[0]) == self.key(pair[1])) {
+            return Err(WriteFault::from(WriteRule::DuplicateKey).inside(self.key(pair[0])));
+        }
+        let mut sorted = String::with_capacity(self.text.len() - from);
+        for index in order {
+            if !sorted.is_empty() {
+                sorted.push(',');
+            }
+            sorted.push_str(&self.text[self.entries[index].at..end(index)]);
+        }
+        self.text.truncate(from);
+        self.text.push_str(&sorted);
+        Ok(())
+    }
+}
+
+/// Writes one value that stands within `depth` containers.
+struct Writer<'p> {
+    page: &'p mut Page,
+    depth: usize,
+}
+
+impl<'p> Writer<'p> {
+    fn items(mut self, variant: Option<&'static str>) -> Result<Items<'p>, WriteFault> {
+        let depth = self.enter(variant)?;
+        self.page.text.push('[');
+        Ok(Items { page: self.page, depth, count: 0, variant })
+    }
+
+    fn entries(mut self, variant: Option<&'static str>) -> Result<Entries<'p>, WriteFault> {
+        let depth = self.enter(variant)?;
+        self.page.text.push('{');
+        let (first, from) = (self.page.entries.len(), self.page.text.len());
+        Ok(Entries { page: self.page, depth, first, from, in_order: true, variant })
+    }
+
+    /// How deep the inside of a container is, within the map that names a variant if there is one.
+    fn enter(&mut self, variant: Option<&'static str>) -> Result<usize, WriteFault> {
+        let depth = if variant.is_some() { deeper(self.depth)? } else { self.depth };
+        let depth = deeper(depth).map_err(|fault| outside(variant, fault))?;
+        if let Some(name) = variant {
+            self.page.text.push('{');
+            put_text(&mut self.page.text, name);
+            self.page.text.push(':');
+        }
+        Ok(depth)
+    }
+
+    fn text(self, text: &str) {
+        put_text(&mut self.page.text, text);
+    }
+}
+
+/// Escapes what is displayed into it.
+struct Escaping<'p>(&'p mut String);
+
+impl Write for Escaping<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        put_escaped(self.0, piece);
+        Ok(())
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($method:ident: $number:ty,)+) => {
+        $(fn $method(self, value: $number) -> Result<(), WriteFault> {
+            put_number(&mut self.page.text, &whole(value)?);
+            Ok(())
+        })+
+    };
+}
+
+impl<'p> Serializer for Writer<'p> {
+    type Ok = ();
+    type Error = WriteFault;
+    type SerializeSeq = Items<'p>;
+    type SerializeTuple = Items<'p>;
+    type SerializeTupleStruct = Items<'p>;
+    type SerializeTupleVariant = Items<'p>;
+    type SerializeMap = Entries<'p>;
+    type SerializeStruct = Entries<'p>;
+    type SerializeStructVariant = Entries<'p>;
+
+    whole_numbers! {
+        serialize_i8: i8,
+        serialize_i16: i16,
+        serialize_i32: i32,
+        serialize_i64: i64,
+        serialize_i128: i128,
+        serialize_u8: u8,
+        serialize_u16: u16,
+        serialize_u32: u32,
+        serialize_u64: u64,
+        serialize_u128: u128,
+    }
+
+    fn serialize_bool(self, value: bool) -> Result<(), WriteFault> {
+        self.page.text.push_str(if value { "true" } else { "false" });
+        Ok(())
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<(), WriteFault> {
+        self.serialize_f64(f64::from(value))
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<(), WriteFault> {
+        put_number(&mut self.page.text, &number(value)?);
+        Ok(())
+    }
+
+    fn serialize_char(self, value: char) -> Result<(), WriteFault> {
+        self.text(value.encode_utf8(&mut [0; 4]));
+        Ok(())
+    }
+
+    fn serialize_str(self, value: &str) -> Result<(), WriteFault> {
+        self.text(value);
+        Ok(())
+    }
+
+    fn collect_str<T: fmt::Display + ?Sized>(self, value: &T) -> Result<(), WriteFault> {
+        self.page.text.push('"');
+        write!(Escaping(&mut self.page.text), "{value}").map_err(<WriteFault as ser::Error>::custom)?;
+        self.page.text.push('"');
+        Ok(())
+    }
+
+    fn serialize_bytes(self, value: &[u8]) -> Result<(), WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_none(self) -> Result<(), WriteFault> {
+        self.serialize_unit()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_unit(self) -> Result<(), WriteFault> {
+        self.page.text.push_str("null");
+        Ok(())
+    }
+
+    fn serialize_unit_struct(self, _name: &'static str) -> Result<(), WriteFault> {
+        self.serialize_unit()
+    }
+
+    fn serialize_unit_variant(self, _name: &'static str, _index: u32, variant: &'static str) -> Result<(), WriteFault> {
+        self.serialize_str(variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Result<(), WriteFault> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<(), WriteFault> {
+        let depth = deeper(self.depth)?;
+        self.page.text.push('{');
+        put_text(&mut self.page.text, variant);
+        self.page.text.push(':');
+        value.serialize(Writer { page: self.page, depth }).map_err(|fault| fault.inside(variant))?;
+        self.page.text.push('}');
+        Ok(())
+    }
+
+    fn serialize_seq(self, _length: Option<usize>) -> Result<Items<'p>, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple(self, _length: usize) -> Result<Items<'p>, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple_struct(self, _name: &'static str, _length: usize) -> Result<Items<'p>, WriteFault> {
+        self.items(None)
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Items<'p>, WriteFault> {
+        self.items(Some(variant))
+    }
+
+    fn serialize_map(self, _length: Option<usize>) -> Result<Entries<'p>, WriteFault> {
+        self.entries(None)
+    }
+
+    fn serialize_struct(self, _name: &'static str, _length: usize) -> Result<Entries<'p>, WriteFault> {
+        self.entries(None)
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Entries<'p>, WriteFault> {
+        self.entries(Some(variant))
+    }
+}
+
+/// A list that is being written.
+struct Items<'p> {
+    page: &'p mut Page,
+    depth: usize,
+    count: usize,
+    variant: Option<&'static str>,
+}
+
+impl Items<'_> {
+    fn push<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
+        if self.count > 0 {
+            self.page.text.push(',');
+        }
+        item.serialize(Writer { page: self.page, depth: self.depth })
+            .map_err(|fault| outside(self.variant, fault.inside(&self.count.to_string())))?;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn finish(self) {
+        self.page.text.push_str(if self.variant.is_some() { "]}" } else { "]" });
+    }
+}
+
+/// A map that is being written.
+struct Entries<'p> {
+    page: &'p mut Page,
+    depth: usize,
+    /// Its first entry among all that are being written.
+    first: usize,
+    /// Where that begins in the text.
+    from: usize,
+    /// Whether they came in the standard's order so far.
+    in_order: bool,
+    variant: Option<&'static str>,
+}
+
+impl Entries<'_> {
+    /// Begins an entry whose key was appended to the keys at `key`.
+    fn begin(&mut self, key: usize) {
+        let index = self.page.entries.len();
+        if index > self.first {
+            self.page.text.push(',');
+        }
+        self.page.entries.push(Entry { key, at: self.page.text.len() });
+        if index > self.first && self.in_order {
+            self.in_order = in_order(self.page.key(index - 1), self.page.key(index)) == Ordering::Less;
+        }
+        put_text(&mut self.page.text, &self.page.keys[key..]);
+        self.page.text.push(':');
+    }
+
+    fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), WriteFault> {
+        let index = self.page.entries.len() - 1;
+        value
+            .serialize(Writer { page: self.page, depth: self.depth })
+            .map_err(|fault| outside(self.variant, fault.inside(self.page.key(index))))
+    }
+
+    fn finish(self) -> Result<(), WriteFault> {
+        if !self.in_order {
+            self.page.sort(self.first, self.from).map_err(|fault| outside(self.variant, fault))?;
+        }
+        if let Some(first) = self.page.entries.get(self.first) {
+            self.page.keys.truncate(first.key);
+        }
+        self.page.entries.truncate(self.first);
+        self.page.text.push_str(if self.variant.is_some() { "}}" } else { "}" });
+        Ok(())
+    }
+}
+
+macro_rules! lists {
+    ($($kind:ident, $method:ident;)+) => {
+        $(impl ser::$kind for Items<'_> {
+            type Ok = ();
+            type Error = WriteFault;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteFault> {
+                self.push(item)
+            }
+
+            fn end(self) -> Result<(), WriteFault> {
+                self.finish();
+                Ok(())
+            }
+        })+
+    };
+}
+
+lists! {
+    SerializeSeq, serialize_element;
+    SerializeTuple, serialize_element;
+    SerializeTupleStruct, serialize_field;
+    SerializeTupleVariant, serialize_field;
+}
+
+macro_rules! structs {
+    ($($kind:ident;)+) => {
+        $(impl ser::$kind for Entries<'_> {
+            type Ok = ();
+            type Error = WriteFault;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                entry: &T,
+            ) -> Result<(), WriteFault> {
+                let at = self.page.keys.len();
+                self.page.keys.push_str(key);
+                self.begin(at);
+                self.value(entry)
+            }
+
+            fn end(self) -> Result<(), WriteFault> {
+                self.finish()
+            }
+        })+
+    };
+}
+
+structs! {
+    SerializeStruct;
+    SerializeStructVariant;
+}
+
+impl ser::SerializeMap for Entries<'_> {
+    type Ok = ();
+    type Error = WriteFault;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), WriteFault> {
+        let at = self.page.keys.len();
+        key.serialize(Key(&mut self.page.keys)).map_err(|fault| outside(self.variant, fault))?;
+        self.begin(at);
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, entry: &T) -> Result<(), WriteFault> {
+        if self.page.entries.len() == self.first {
+            return Err(WriteRule::Refused("a value came before its key".to_owned()).into());
+        }
+        self.value(entry)
+    }
+
+    fn end(self) -> Result<(), WriteFault> {
+        self.finish()
+    }
+}
