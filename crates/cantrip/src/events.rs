@@ -36,6 +36,11 @@ pub use retold::{Retold, Told};
 pub trait Watcher: Send + Sync {
     fn see(&self, event: StreamEvent);
 
+    /// Whether it looks at all, now and later: what nobody will see is not made.
+    fn watches(&self) -> bool {
+        true
+    }
+
     /// A call under way has come so far. That is no event of the stream: nothing of it lasts, and a viewer who missed it
     /// has missed nothing.
     fn progressed(&self, _: Progressed) {}
@@ -69,6 +74,10 @@ pub struct Silent;
 
 impl Watcher for Silent {
     fn see(&self, _: StreamEvent) {}
+
+    fn watches(&self) -> bool {
+        false
+    }
 }
 
 /// Hands events to whoever holds the other end, as long as there is room; the rest is counted and dropped.
@@ -158,13 +167,17 @@ impl Stage {
         }
     }
 
+    pub(crate) fn is_watched(&self) -> bool {
+        self.runtime.watcher().watches()
+    }
+
     fn tell(&self, turn: TurnId, payload: impl Into<Payload>) {
         tell(&self.runtime, &self.session, turn, self.at, payload.into());
     }
 
     /// A request leaves: a group begins, or is asked for again.
     pub(crate) fn asks(&mut self, turn: TurnId) {
-        if self.turn == Some(turn) {
+        if self.turn == Some(turn) || !self.is_watched() {
             return;
         }
         self.turn = Some(turn);
@@ -264,6 +277,9 @@ impl Stage {
 
     /// Records are durable: what they report may be seen.
     pub(crate) fn committed(&mut self, events: &[(Timestamp, Event)], bodies: &dyn Bodies) {
+        if !self.is_watched() {
+            return;
+        }
         for (_, event) in events {
             self.reported(event, bodies);
         }
@@ -463,6 +479,9 @@ fn tag(reply: &ReplyMark) -> ReplyTag {
 }
 
 fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, at: Option<Timestamp>, payload: Payload) {
+    if !runtime.watcher().watches() {
+        return;
+    }
     let now = at.unwrap_or_else(|| runtime.now().wall);
     let name = format!("{:032x}", runtime.ids().next_bits(now));
     let (Ok(event_id), Ok(timestamp)) = (EventId::new(&name), now.to_string().parse()) else { return };

@@ -56,7 +56,7 @@ impl Run {
                     lost.push((hold.scope.clone(), hold.amount));
                 }
             }
-            match self.append_paid(Vec::new(), Vec::new(), moves).await {
+            match self.append_paid(&[], &[], moves).await {
                 Ok(Written::Whole { .. }) => {
                     for (scope, amount) in lost {
                         self.purse.lost(self.of_scope(&scope), amount);

@@ -352,7 +352,7 @@ impl Run {
 
     /// Writes records of this run that move no money.
     pub(crate) async fn append(&self, events: Vec<(Timestamp, Event)>, bodies: Vec<Body>) -> Result<u64, Stopped> {
-        match self.append_paid(events, bodies, Vec::new()).await? {
+        match self.append_paid(&events, &bodies, Vec::new()).await? {
             Written::Whole { bytes, .. } => Ok(bytes),
             Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
         }
@@ -364,7 +364,7 @@ impl Run {
         events: Vec<(Timestamp, Event)>,
         money: Vec<Operation>,
     ) -> Result<(), Stopped> {
-        match self.append_paid(events, Vec::new(), money).await? {
+        match self.append_paid(&events, &[], money).await? {
             Written::Whole { .. } => Ok(()),
             Written::Refused(_) | Written::Wait => Err(Stopped::Unpaid),
         }
@@ -373,8 +373,8 @@ impl Run {
     /// Writes records of this run and what becomes of money with them, whole, or says why not.
     pub(crate) async fn append_paid(
         &self,
-        events: Vec<(Timestamp, Event)>,
-        bodies: Vec<Body>,
+        events: &[(Timestamp, Event)],
+        bodies: &[Body],
         money: Vec<Operation>,
     ) -> Result<Written, Stopped> {
         let lease = locked(&self.lease).clone();
@@ -386,8 +386,8 @@ impl Run {
         let ends = events.iter().any(|(_, event)| matches!(event, Event::End(_) | Event::Failed(_)));
         let told = || events.iter().map(|(at, event)| (*at, event));
         let papers = if ends {
-            self.office.counts(told(), &bodies);
-            self.office.closes(self.id, &events, self.runtime.now().monotonic)
+            self.office.counts(told(), bodies);
+            self.office.closes(self.id, events, self.runtime.now().monotonic)
         } else {
             Papers::default()
         };
@@ -418,7 +418,7 @@ impl Run {
         match self.appended(step).await? {
             Answer::Committed(last) => {
                 if !ends {
-                    self.office.counts(told(), &bodies);
+                    self.office.counts(told(), bodies);
                 }
                 if let Some(known) = &mut known {
                     **known = roots;

@@ -363,13 +363,12 @@ impl Seat {
         bodies: Vec<Body>,
         money: Vec<Operation>,
     ) -> Result<Option<Unpaid>, Stopped> {
-        let loaded = Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
         let run = Arc::clone(&self.run);
         let settled = run.purse.settled();
         tokio::pin!(settled);
         // Listens before it asks, so that nothing is settled between the two unnoticed.
         settled.as_mut().enable();
-        let records = match run.append_paid(events.clone(), bodies.clone(), money.clone()).await? {
+        let records = match run.append_paid(&events, &bodies, money.clone()).await? {
             Written::Whole { bytes, last } => {
                 run.purse.follow(self.entity(), &money);
                 if self.machine.pays()
@@ -393,7 +392,10 @@ impl Seat {
             }
         };
         self.environs.scales.add(records, &events, &bodies);
-        self.stage.committed(&events, &loaded);
+        if self.stage.is_watched() {
+            let loaded = Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());
+            self.stage.committed(&events, &loaded);
+        }
         Ok(None)
     }
 
