@@ -19,7 +19,7 @@ use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Endpoint, EndpointFault, below};
+use crate::http::{Body, Endpoint, EndpointFault, below};
 use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
 
 use reading::Reading;
@@ -55,7 +55,7 @@ impl Compatible {
     /// What is sent for a request, but for headers; or why its list cannot be sent.
     pub fn body(&self, request: &Request) -> Result<String, String> {
         let Endpoint { name, model, profile, .. } = &self.0;
-        body::of(request, name, model, profile).map(|body| body.text())
+        body::of(request, name, model, profile).map(Body::into_text)
     }
 }
 

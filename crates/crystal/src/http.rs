@@ -129,7 +129,7 @@ impl Endpoint {
             fields.shift_remove("stream_options");
         }
         let _place = self.limiter.enter().await;
-        let mut response = self.send::<R>(&body).await?;
+        let mut response = self.send::<R>(body).await?;
         if is_json(response.headers()) {
             return match bounded(response, FRAME_BYTES_MAX).await.and_then(|text| reading.whole(&parsed(&text)?)) {
                 Ok(()) => reading.finish(),
@@ -165,7 +165,7 @@ impl Endpoint {
         }
     }
 
-    async fn send<R: Reads>(&self, body: &Body) -> Result<reqwest::Response, Failure> {
+    async fn send<R: Reads>(&self, body: Body) -> Result<reqwest::Response, Failure> {
         let failure = |cause, charge| Failure::new(&self.name, cause, charge);
         let mut sent = self.client.post(self.address.clone()).header(CONTENT_TYPE, "application/json");
         for (name, value) in &self.headers {
@@ -177,7 +177,7 @@ impl Endpoint {
                 sent = sent.header("tracestate", state);
             }
         }
-        let response = sent.body(body.text()).send().await.map_err(|error| {
+        let response = sent.body(body.into_text()).send().await.map_err(|error| {
             // What never got through was not charged; what got no answer may have been.
             if error.is_connect() {
                 failure(Cause::Unreachable { detail: told(&error).into() }, Charge::Nothing)
@@ -200,10 +200,11 @@ impl Endpoint {
     }
 }
 
-/// What is sent: an object, and a list in it that is text already.
+/// What is sent: an object. A list that makes up most of it is written first and as text, and the rest is put behind it:
+/// nothing of it is copied again.
 pub(crate) struct Body {
     pub fields: Value,
-    pub listed: Option<(&'static str, Listed)>,
+    pub listed: Option<Listed>,
 }
 
 impl From<Value> for Body {
@@ -214,31 +215,44 @@ impl From<Value> for Body {
 
 impl Body {
     /// As it goes onto the wire.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn into_text(self) -> String {
         let fields = self.fields.to_string();
-        let Some((name, Listed(listed))) = &self.listed else { return fields };
+        let Some(Listed { mut text, .. }) = self.listed else { return fields };
         // The fields behind the brace that opens the object.
         let rest = fields.strip_prefix('{').unwrap_or("}");
-        let mut text = String::with_capacity(listed.len() + fields.len() + name.len() + 8);
-        for part in ["{\"", name, "\":[", listed, if rest == "}" { "]" } else { "]," }, rest] {
-            text.push_str(part);
-        }
+        text.push_str(if rest == "}" { "]" } else { "]," });
+        text.push_str(rest);
         text
     }
 }
 
-/// The elements of a JSON list, as text.
-#[derive(Default)]
-pub(crate) struct Listed(String);
+/// A list of an object that begins with it, as text.
+pub(crate) struct Listed {
+    text: String,
+    empty: bool,
+}
 
 impl Listed {
-    pub(crate) fn push(&mut self, text: &str) {
-        if !self.0.is_empty() {
-            self.0.push(',');
+    /// `bytes` of elements are expected.
+    pub(crate) fn named(name: &str, bytes: usize) -> Self {
+        let mut text = String::with_capacity(bytes + name.len() + FIELDS_BYTES_EXPECTED);
+        text.push_str("{\"");
+        text.push_str(name);
+        text.push_str("\":[");
+        Self { text, empty: true }
+    }
+
+    pub(crate) fn push(&mut self, element: &str) {
+        if !self.empty {
+            self.text.push(',');
         }
-        self.0.push_str(text);
+        self.empty = false;
+        self.text.push_str(element);
     }
 }
+
+/// Room for what comes behind the list, so that it seldom has to be moved.
+const FIELDS_BYTES_EXPECTED: usize = 4_096;
 
 /// Whether more is to come.
 pub(crate) enum Step {

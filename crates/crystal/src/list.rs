@@ -33,6 +33,12 @@ struct Written {
     text: Box<str>,
 }
 
+impl Written {
+    fn is_by(&self, wire: &Arc<str>) -> bool {
+        Arc::ptr_eq(&self.by, wire) || self.by == *wire
+    }
+}
+
 /// A list of messages that is shared and only ever appended to. All clones are the same list.
 ///
 /// Reading takes no lock and a message that was read stays where it is, whatever is appended meanwhile.
@@ -169,7 +175,7 @@ impl Messages {
     ) -> Result<(), E> {
         for said in (0..self.length).filter_map(|at| self.list.said(at)) {
             let text = match said.written.get() {
-                Some(written) if written.by == *by => Cow::Borrowed(&*written.text),
+                Some(written) if written.is_by(by) => Cow::Borrowed(&*written.text),
                 Some(_) => Cow::Owned(write(&said.message)?),
                 None => {
                     let text = write(&said.message)?;
@@ -185,6 +191,12 @@ impl Messages {
             take(&write(message)?);
         }
         Ok(())
+    }
+
+    /// How many bytes [`written`](Self::written) will give at least, separators included.
+    pub(crate) fn written_bytes(&self, by: &Arc<str>) -> usize {
+        let said = (0..self.length).filter_map(|at| self.list.said(at)?.written.get());
+        said.filter(|written| written.is_by(by)).map(|written| written.text.len() + 1).sum()
     }
 
     /// First to last.

@@ -16,7 +16,7 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let mut messages = Listed::default();
+    let mut messages = Listed::named("messages", request.messages.written_bytes(name));
     let write = |message: &Message| wire(message, request, name).map(|value| value.to_string());
     request.messages.written(name, write, |text| messages.push(text))?;
     if let Some(told) = told {
@@ -62,7 +62,7 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
         };
         set(&mut body, "tool_choice", Some(choice.into()));
     }
-    Ok(Body { fields: body, listed: Some(("messages", messages)) })
+    Ok(Body { fields: body, listed: Some(messages) })
 }
 
 fn set(body: &mut Value, key: &str, value: Option<Value>) {
