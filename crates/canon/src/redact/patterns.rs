@@ -1,18 +1,22 @@
 //! Which stretches of a text have the form of a secret?
 //!
 //! Each pattern is a form that its issuer publishes, with a condition where ordinary words could have it too:
-//! `sk-` may start a key or a file name, and only what follows tells. One expression that joins all patterns decides
-//! first whether any of them needs to look; ordinary text is scanned once and returned as it is.
+//! `sk-` may start a key or a file name, and only what follows tells. Every form has words without which it does not
+//! occur; a text is scanned once for all of them, and a pattern whose words are not there is not looked for. It is not even
+//! compiled before its words are first met: to compile all of them took most of the time of a short cast.
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use regex::Regex;
 
 /// One form, in the syntax of the `regex` crate.
 struct Form {
+    /// One of these is in every text that has the form, in small or capital letters.
+    words: &'static [&'static str],
     pattern: &'static str,
     /// The group that is replaced; 0 is all of it.
     secret: usize,
@@ -22,51 +26,52 @@ struct Form {
     shared: usize,
 }
 
-const fn all(pattern: &'static str) -> Form {
-    Form { pattern, secret: 0, is_secret: always, shared: 0 }
+const fn all(words: &'static [&'static str], pattern: &'static str) -> Form {
+    all_if(words, pattern, always)
 }
 
-const fn all_if(pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
-    Form { pattern, secret: 0, is_secret, shared: 0 }
+const fn all_if(words: &'static [&'static str], pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
+    Form { words, pattern, secret: 0, is_secret, shared: 0 }
 }
 
 /// A form whose second group is the secret.
-const fn second(pattern: &'static str) -> Form {
-    Form { pattern, secret: 2, is_secret: always, shared: 0 }
+const fn second(words: &'static [&'static str], pattern: &'static str) -> Form {
+    Form { words, pattern, secret: 2, is_secret: always, shared: 0 }
 }
 
-/// `scheme` and a secret. Its characters may spell the scheme again, for the secret that follows.
-const fn scheme(scheme: &'static str, pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
-    Form { pattern, secret: 2, is_secret, shared: scheme.len() }
+/// A scheme and a secret. Its characters may spell the scheme again, for the secret that follows.
+const fn scheme(words: &'static [&'static str; 1], pattern: &'static str, is_secret: fn(&str) -> bool) -> Form {
+    Form { words, pattern, secret: 2, is_secret, shared: words[0].len() }
 }
 
 const SECRET_FORMS: &[Form] = &[
-    all(r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)"),
-    scheme("bearer", r"(?i)\b(bearer\s+)([A-Za-z0-9._~+/-]{16,}=*)", is_bearer_token),
-    scheme("basic", r"(?i)\b(basic\s+)([A-Za-z0-9+/]{8,}={0,2})", is_user_and_password),
-    all_if(r"\bsk-[A-Za-z0-9_-]{20,}", is_model_key),
-    all(r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}\b"),
-    all(r"\bgh[pousr]_[A-Za-z0-9]{36,}\b"),
-    all_if(r"\bgithub_pat_[A-Za-z0-9_]{22,}\b", is_more_than_words),
-    all_if(r"\bglpat-[A-Za-z0-9_-]{20,}", is_more_than_words),
-    all(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    all(r"\bAIza[A-Za-z0-9_-]{35}"),
-    all(r"\bya29\.[A-Za-z0-9_-]{20,}"),
-    all_if(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", is_more_than_words),
-    all(r"\bhf_[A-Za-z0-9]{30,}"),
-    all(r"\bnpm_[A-Za-z0-9]{36}"),
-    all_if(r"\bpypi-[A-Za-z0-9_-]{50,}", is_more_than_words),
-    all(r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-    second(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/@:]*:)([^\s/@]+)@"),
+    all(&["-----BEGIN"], r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)"),
+    scheme(&["bearer"], r"(?i)\b(bearer\s+)([A-Za-z0-9._~+/-]{16,}=*)", is_bearer_token),
+    scheme(&["basic"], r"(?i)\b(basic\s+)([A-Za-z0-9+/]{8,}={0,2})", is_user_and_password),
+    all_if(&["sk-"], r"\bsk-[A-Za-z0-9_-]{20,}", is_model_key),
+    all(&["_live_", "_test_"], r"\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}\b"),
+    all(&["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], r"\bgh[pousr]_[A-Za-z0-9]{36,}\b"),
+    all_if(&["github_pat_"], r"\bgithub_pat_[A-Za-z0-9_]{22,}\b", is_more_than_words),
+    all_if(&["glpat-"], r"\bglpat-[A-Za-z0-9_-]{20,}", is_more_than_words),
+    all(&["AKIA", "ASIA"], r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    all(&["AIza"], r"\bAIza[A-Za-z0-9_-]{35}"),
+    all(&["ya29."], r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    all_if(&["xox"], r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", is_more_than_words),
+    all(&["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
+    all(&["npm_"], r"\bnpm_[A-Za-z0-9]{36}"),
+    all_if(&["pypi-"], r"\bpypi-[A-Za-z0-9_-]{50,}", is_more_than_words),
+    all(&["eyJ"], r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    second(&["://"], r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/@:]*:)([^\s/@]+)@"),
     second(
+        &["key=", "token=", "sig=", "signature="],
         r"(?i)([?&](?:access_token|api_key|apikey|key|token|sig|signature|x-amz-signature|x-goog-signature)=)([^&\s#]{16,})",
     ),
 ];
 
 /// A telephone number has its `+`: no run of digits alone is one.
 const PERSONAL_FORMS: &[Form] = &[
-    all(r"[\p{L}\p{N}._%+-]+@(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}"),
-    second(r"(^|[^0-9A-Za-z+])(\+[0-9](?:[ .-]?[0-9]){7,14})\b"),
+    all(&["@"], r"[\p{L}\p{N}._%+-]+@(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}"),
+    second(&["+"], r"(^|[^0-9A-Za-z+])(\+[0-9](?:[ .-]?[0-9]){7,14})\b"),
 ];
 
 pub(super) static SECRETS: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(SECRET_FORMS));
@@ -74,36 +79,46 @@ pub(super) static PERSONAL: LazyLock<Patterns> = LazyLock::new(|| Patterns::of(P
 
 /// Forms that are looked for together.
 pub(super) struct Patterns {
-    any: Regex,
-    each: Vec<(Regex, &'static Form)>,
+    words: AhoCorasick,
+    /// The form that each of the words belongs to.
+    of: Vec<usize>,
+    each: Vec<(OnceLock<Regex>, &'static Form)>,
 }
 
 impl Patterns {
     fn of(forms: &'static [Form]) -> Self {
-        let compile = |pattern: &str| Regex::new(pattern).expect("the forms are constants, and the tests compile them");
-        // Only ASCII letters make words here. That finds a secret also right behind an umlaut, and it keeps the fast
-        // engine of the crate, which gives up at the first character that is not ASCII if it must know all letters.
-        let source = |form: &Form| form.pattern.replace(r"\b", r"(?-u:\b)");
-        let sources: Vec<String> = forms.iter().map(|form| format!("(?:{})", source(form))).collect();
+        let words = forms.iter().flat_map(|form| form.words);
+        let of = forms.iter().enumerate().flat_map(|(at, form)| form.words.iter().map(move |_| at)).collect();
+        let words = AhoCorasick::builder().ascii_case_insensitive(true).build(words);
         Self {
-            any: compile(&sources.join("|")),
-            each: forms.iter().map(|form| (compile(&source(form)), form)).collect(),
+            words: words.expect("the words are constants, and the tests look for them"),
+            of,
+            each: forms.iter().map(|form| (OnceLock::new(), form)).collect(),
         }
     }
 
     /// Where the text has one of the forms, in no order; spans of different forms may overlap.
     pub(super) fn find(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
-        if self.any.is_match(text) {
-            for (regex, form) in &self.each {
-                form.find(regex, text, &mut spans);
-            }
+        let mut met = vec![false; self.each.len()];
+        for word in self.words.find_overlapping_iter(text) {
+            met[self.of[word.pattern().as_usize()]] = true;
+        }
+        for ((regex, form), _) in self.each.iter().zip(met).filter(|(_, met)| *met) {
+            form.find(regex.get_or_init(|| form.compiled()), text, &mut spans);
         }
         spans
     }
 }
 
 impl Form {
+    /// Only ASCII letters make words here. That finds a secret also right behind an umlaut, and it keeps the fast engine
+    /// of the crate, which gives up at the first character that is not ASCII if it must know all letters.
+    fn compiled(&self) -> Regex {
+        Regex::new(&self.pattern.replace(r"\b", r"(?-u:\b)"))
+            .expect("the forms are constants, and the tests compile them")
+    }
+
     fn find(&self, regex: &Regex, text: &str, spans: &mut Vec<Range<usize>>) {
         let mut from = 0;
         while let Some(found) = regex.find_at(text, from) {
