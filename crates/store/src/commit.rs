@@ -308,7 +308,7 @@ impl Desk {
         let Some(row) = locked(link, run).await? else { return Ok(()) };
         let mut gathered = Gathered::default();
         let rows = gathered.under_way(link, &row).await?;
-        let sql = "SELECT hashes FROM run_events WHERE run_key = ?1 AND seq = ?2 \
+        let sql = "SELECT links FROM run_events WHERE run_key = ?1 AND seq = ?2 \
                    UNION ALL SELECT event_hash FROM run_anchors WHERE run_key = ?1 AND seq = ?2";
         let newest = row.part.newest;
         let mut ends = link.query(sql, values![row.key, newest.get()]).await?;

@@ -10,6 +10,7 @@ use cantrip_loom::{Damage, Epoch, Error, Kind, Record, Seq, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::link::Write;
+use crate::packed::{pack, unpack};
 use crate::value::{Row, Value};
 
 /// Kind and time of a record; its epoch if that is not the step's, as in a copy.
@@ -17,6 +18,9 @@ use crate::value::{Row, Value};
 struct Head(String, i64, #[serde(default, skip_serializing_if = "Option::is_none")] Option<u64>);
 
 const HASH_BYTES: usize = 32;
+/// What is kept of a link that is not the last of its step: it follows from what stands there, so this much only tells
+/// which record is not as it was written.
+const CUT_BYTES: usize = 4;
 
 /// The write that stores a step. Its records lie next to each other in one run.
 pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option<Write> {
@@ -30,28 +34,32 @@ pub(crate) fn written(run_key: i64, step: &StepId, records: &[Record]) -> Option
         })
         .collect();
     // Canonical JSON has no line feed outside its escapes.
-    let payloads: Vec<&str> = records.iter().map(|record| &*record.payload).collect();
-    let hashes: Vec<u8> = records.iter().flat_map(|record| *record.hash.as_bytes()).collect();
+    let mut told = serde_json::to_string(&heads).expect("texts and numbers can be written");
+    for record in records {
+        told.push('\n');
+        told.push_str(&record.payload);
+    }
+    let cut = records.iter().take(records.len() - 1).flat_map(|record| &record.hash.as_bytes()[..CUT_BYTES]);
+    let links: Vec<u8> = cut.chain(last.hash.as_bytes()).copied().collect();
     Some(Write {
-        sql: "INSERT INTO run_events (run_key, seq, records, epoch, step_id, heads, payloads, hashes)
-              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        sql: "INSERT INTO run_events (run_key, seq, records, epoch, step_id, told, links)
+              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         values: vec![
             Value::Int(run_key),
             last.seq.get().into(),
             (records.len() as u64).into(),
             epoch.get().into(),
             step.as_str().into(),
-            serde_json::to_string(&heads).expect("texts and numbers can be written").into(),
-            payloads.join("\n").into(),
-            hashes.into(),
+            pack(&told).into(),
+            links.into(),
         ],
     })
 }
 
 /// The columns of a step in a query over `run_events e`, read by [`Stored::read`]: also the end of the step before it, or
 /// the anchor in its place, which the chain goes on from. The rest of the query joins [`BEFORE`].
-pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.heads, e.payloads, \
-     e.hashes, b.hashes, a.event_hash";
+pub(crate) const COLUMNS: &str = "e.place, e.run_key, r.run_id, e.seq, e.records, e.epoch, e.told, e.links, \
+     b.links, a.event_hash";
 
 /// The joins that [`COLUMNS`] need.
 pub(crate) const BEFORE: &str = "JOIN runs r ON r.run_key = e.run_key \
@@ -73,17 +81,20 @@ impl Stored {
     pub(crate) fn read(row: &mut Row) -> Result<Self, Error> {
         let (place, run_key, run) = (row.int()?, row.int()?, row.id()?);
         let (seq, count, epoch) = (row.count()?, row.count()?, Epoch::new(row.count()?));
-        let (heads, payloads) = (row.text()?, row.text()?);
-        let (hashes, before, anchor) = (row.blob()?, row.blob_or_null()?, row.blob_or_null()?);
+        let told = row.blob()?;
+        let (links, before, anchor) = (row.blob()?, row.blob_or_null()?, row.blob_or_null()?);
         let first = (seq + 1).saturating_sub(count);
         let damaged = |seq, what| Error::Damaged(Damage { run: Some(run), seq: Some(Seq::new(seq)), line: None, what });
-        let heads: Vec<Head> =
-            serde_json::from_str(&heads).map_err(|_| damaged(first, "kinds and times of a step cannot be read"))?;
-        let payloads: Vec<&str> = payloads.split('\n').collect();
+        let told = unpack(&told).ok_or_else(|| damaged(first, "what a step says cannot be unpacked"))?;
+        let mut lines = told.split('\n');
+        let heads: Vec<Head> = serde_json::from_str(lines.next().unwrap_or_default())
+            .map_err(|_| damaged(first, "kinds and times of a step cannot be read"))?;
+        let payloads: Vec<&str> = lines.collect();
         let counted = usize::try_from(count).unwrap_or(usize::MAX);
-        if heads.len() != counted || payloads.len() != counted || hashes.len() != counted * HASH_BYTES {
+        let links = Links::of(&links, counted);
+        let Some(links) = links.filter(|_| heads.len() == counted && payloads.len() == counted) else {
             return Err(damaged(first, "a step has more or fewer parts than records"));
-        }
+        };
         let mut previous = match before.or(anchor) {
             Some(hashes) => Some(last(&hashes).ok_or_else(|| damaged(first - 1, "the link of a step cannot be read"))?),
             None if first == 1 => None,
@@ -92,20 +103,20 @@ impl Stored {
         let mut records = Vec::with_capacity(counted);
         for (at, (Head(kind, millis, own), payload)) in heads.into_iter().zip(payloads).enumerate() {
             let seq = first + at as u64;
-            let hash = last(&hashes[..(at + 1) * HASH_BYTES]).ok_or_else(|| damaged(seq, "a link is missing"))?;
-            let record = Record {
+            let mut record = Record {
                 run,
                 seq: Seq::new(seq),
                 kind: Kind::named(&kind),
                 at: Timestamp::from_unix_millis(millis).map_err(|_| damaged(seq, "its time is none"))?,
                 epoch: own.map_or(epoch, Epoch::new),
                 payload: Arc::from(payload),
-                hash,
+                hash: NO_HASH,
             };
-            if record.expected_hash(previous.as_ref()) != hash {
+            record.hash = record.expected_hash(previous.as_ref());
+            if !record.hash.as_bytes().starts_with(links.at(at)) {
                 return Err(damaged(seq, "its hash is not that of what stands there"));
             }
-            previous = Some(hash);
+            previous = Some(record.hash);
             records.push(record);
         }
         Ok(Self { place, run_key, seq: Seq::new(seq), records })
@@ -115,6 +126,29 @@ impl Stored {
     pub(crate) fn record(&self, seq: u64) -> Result<&Record, Error> {
         let found = self.records.iter().find(|record| record.seq.get() == seq);
         found.ok_or_else(|| astray(self.records.first().map(|record| record.run), seq))
+    }
+}
+
+/// Of a record whose hash is about to be reckoned.
+const NO_HASH: Hash = Hash::from_bytes([0; HASH_BYTES]);
+
+/// The links of a step: whole ones, as older versions wrote them, or cut but for the last.
+struct Links<'a> {
+    bytes: &'a [u8],
+    each: usize,
+}
+
+impl<'a> Links<'a> {
+    fn of(bytes: &'a [u8], records: usize) -> Option<Self> {
+        let before = records.checked_sub(1)?;
+        let each = [CUT_BYTES, HASH_BYTES].into_iter().find(|each| bytes.len() == before * each + HASH_BYTES)?;
+        Some(Self { bytes, each })
+    }
+
+    fn at(&self, at: usize) -> &'a [u8] {
+        let from = at * self.each;
+        let whole = from + HASH_BYTES == self.bytes.len();
+        &self.bytes[from..if whole { self.bytes.len() } else { from + self.each }]
     }
 }
 

@@ -14,6 +14,7 @@ mod journal;
 mod ledger;
 pub mod limits;
 mod link;
+mod packed;
 mod postgres;
 mod prune;
 mod rows;

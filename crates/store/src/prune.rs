@@ -38,7 +38,7 @@ pub(crate) async fn prune(
     if tree.ended(run) != Some(true) {
         return refused("only a run that is over can be pruned");
     }
-    let sql = "SELECT seq, hashes FROM run_events WHERE run_key = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1";
+    let sql = "SELECT seq, links FROM run_events WHERE run_key = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1";
     let Some(mut last) = link.query(sql, values![row.key, through.get()]).await?.pop() else {
         return refused("no step of it ends there or before");
     };

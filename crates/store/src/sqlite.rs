@@ -14,8 +14,9 @@ use crate::value::{Row, Value};
 
 /// "Cant" in the header of every file of ours: another program's database is not taken for a store.
 const APPLICATION: i64 = 0x4361_6e74;
-/// A page of 4 KiB, the default, is half empty behind two steps with a result of 1 KiB each.
-const PAGE_BYTES: i64 = 8_192;
+/// There are a hundred tables and indexes, and each has a page before anything is said: of 4 KiB, the default, a short
+/// thread would be nothing beside them. A row that does not fit goes on in pages of its own, which it fills.
+const PAGE_BYTES: i64 = 1_024;
 /// 16 MiB of pages, which is what the open ends of thousands of runs come to.
 const CACHE_KIB: i64 = 16_384;
 

@@ -75,10 +75,10 @@ async fn an_edited_payload_is_named_and_nothing_behind_it_is_read<K: Kit>(kit: K
     kit.unguard();
     let of = of_run(&kit, 0);
     // The second turn's result: record 10 of its run, in the step that ends with record 11.
-    kit.by_hand(&format!(
-        r#"UPDATE run_events SET payloads = replace(payloads, '"echo":2', '"echo":9') WHERE {of} AND seq = 11"#
-    ))
-    .unwrap();
+    let mut step = whole[9..11].to_vec();
+    step[0].payload = step[0].payload.replace(r#""echo":2"#, r#""echo":9"#).into();
+    assert_ne!(step[0], whole[9]);
+    kit.by_hand(&support::retold::<K>(&of, &step)).unwrap();
     for store in [kit.store(), &kit.again().unwrap()] {
         assert!(is_damage(&store.verify().await.unwrap_err(), one.run, 10));
         let (records, end) = read(store, one.run).await;
@@ -98,7 +98,7 @@ async fn an_edited_link_is_named<K: Kit>(kit: K) {
     let of = of_run(&kit, 0);
     // The link of a step's last record is where the next step goes on from: both would have to be edited.
     kit.by_hand(&format!(
-        "UPDATE run_events SET hashes = (SELECT e.hashes FROM run_events e WHERE e.{of} AND e.seq = 9) WHERE {of} AND seq = 5"
+        "UPDATE run_events SET links = (SELECT e.links FROM run_events e WHERE e.{of} AND e.seq = 9) WHERE {of} AND seq = 5"
     ))
     .unwrap();
     assert!(is_damage(&kit.store().verify().await.unwrap_err(), one.run, 4));

@@ -273,6 +273,7 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
     // Each dialect drops a trigger in its own words.
     let drop = |of: &str| kit.by_hand(&format!("DROP TRIGGER runs_are_kept{of}"));
     drop("").or_else(|_| drop(" ON runs")).unwrap();
+    support::unpacked(&kit, &[episode.run]).await;
     kit.by_hand("DELETE FROM schema_versions WHERE version >= 2").unwrap();
     let kit = kit.reopen().await.unwrap();
     let row = kit.store().authorization(AuthorizationRef::Local).await.unwrap();

@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cantrip_loom::Error;
+use cantrip_canon::RunId;
 use cantrip_loom::conformance::Subject;
+use cantrip_loom::{Error, Journal, Record, Seq};
 use cantrip_store::Store;
+use futures_util::TryStreamExt;
 use tempfile::TempDir;
 
 /// A store that can be opened a second time, and whose rows a hand can reach.
@@ -28,6 +30,58 @@ pub(crate) trait Kit: Subject<Store = Store> {
 
     /// Lets a hand change what is written once.
     fn unguard(&self);
+
+    /// The type of a column of bytes, and these bytes as a literal.
+    const BLOB: &str;
+    fn literal(bytes: &[u8]) -> String;
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Kinds and times of records, as a step has them in front.
+fn heads(records: &[Record]) -> String {
+    let heads: Vec<_> = records.iter().map(|record| (record.kind.as_str(), record.at.unix_millis())).collect();
+    serde_json::to_string(&heads).unwrap()
+}
+
+fn payloads(records: &[Record]) -> String {
+    records.iter().map(|record| &*record.payload).collect::<Vec<_>>().join("\n")
+}
+
+/// The statement that has these records of one step say what they say, whatever their links are.
+pub(crate) fn retold<K: Kit>(of: &str, step: &[Record]) -> String {
+    let told = K::literal(format!("0{}\n{}", heads(step), payloads(step)).as_bytes());
+    format!("UPDATE run_events SET told = {told} WHERE {of} AND seq = {}", step.last().unwrap().seq)
+}
+
+/// Puts the records of a store's runs into the form that version 3 wrote. Steps are told apart by their rows.
+pub(crate) async fn unpacked<K: Kit>(kit: &K, runs: &[RunId]) {
+    let blob = K::BLOB;
+    let mut sql = format!(
+        "CREATE TABLE old_events (place BIGINT, run_key BIGINT, seq BIGINT, records BIGINT, epoch BIGINT, step_id TEXT, \
+         heads TEXT, payloads TEXT, hashes {blob});"
+    );
+    for run in runs {
+        let records: Vec<Record> = kit.store().read(*run, Seq::START).try_collect().await.unwrap();
+        let of = format!("run_key = (SELECT run_key FROM runs WHERE run_id = {})", K::literal(&run.to_bytes()));
+        let mut rest = records.as_slice();
+        while let Some(first) = rest.first() {
+            let row = format!("FROM run_events WHERE {of} AND seq >= {} ORDER BY seq LIMIT 1", first.seq);
+            let (step, behind) = rest.split_at(usize::try_from(kit.number(&format!("SELECT records {row}"))).unwrap());
+            let hashes: Vec<u8> = step.iter().flat_map(|record| *record.hash.as_bytes()).collect();
+            sql += &format!(
+                "INSERT INTO old_events SELECT place, run_key, seq, records, epoch, step_id, '{}', '{}', {} {row};",
+                heads(step),
+                payloads(step).replace('\'', "''"),
+                K::literal(&hashes)
+            );
+            rest = behind;
+        }
+    }
+    sql += "DROP TABLE run_events; ALTER TABLE old_events RENAME TO run_events;";
+    kit.by_hand(&sql).unwrap();
 }
 
 /// Makes one test of this name on SQLite and one on Postgres.
@@ -106,6 +160,12 @@ impl Kit for InFile {
             self.by_hand(&format!("DROP TRIGGER {trigger}")).unwrap();
         }
     }
+
+    const BLOB: &str = "BLOB";
+
+    fn literal(bytes: &[u8]) -> String {
+        format!("x'{}'", hex(bytes))
+    }
 }
 
 /// A store in a schema of its own.
@@ -175,6 +235,12 @@ impl Kit for InPostgres {
 
     fn unguard(&self) {
         self.by_hand("ALTER TABLE run_events DISABLE TRIGGER USER; ALTER TABLE bodies DISABLE TRIGGER USER").unwrap();
+    }
+
+    const BLOB: &str = "BYTEA";
+
+    fn literal(bytes: &[u8]) -> String {
+        format!("'\\x{}'::bytea", hex(bytes))
     }
 }
 
