@@ -21,8 +21,11 @@ pub(crate) fn message(code: AnyCode, data: &Map<String, Value>) -> String {
     while let Some((before, from_field)) = rest.split_once('{') {
         let Some((field, after)) = from_field.split_once('}') else { break };
         text.push_str(before);
-        if let Some(value) = data.get(field) {
-            text.extend(shown(value).chars().take(chars_max(code, field)));
+        match data.get(field) {
+            // The JSON Pointer of a whole value has no characters.
+            Some(Value::String(path)) if field == "path" && path.is_empty() => text.push_str("the top"),
+            Some(value) => text.extend(shown(value).chars().take(chars_max(code, field))),
+            None => {}
         }
         rest = after;
     }

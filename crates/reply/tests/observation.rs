@@ -66,6 +66,12 @@ fn a_field_is_shown_on_one_line_without_its_full_stop() {
 }
 
 #[test]
+fn a_fault_of_the_whole_value_is_told_at_the_top() {
+    let reply = guarded(|rb| rb.invalid(codes::schema("the body", "", "it must be an object"))).reply;
+    assert_eq!(reply.message(), "the body does not fit its schema at the top: it must be an object");
+}
+
+#[test]
 fn a_long_field_is_cut_by_characters_and_data_keeps_it_whole() {
     let long = "\u{e4}".repeat(MESSAGE_FIELD_CHARS_MAX + 1);
     let reply = guarded(|rb| rb.invalid(codes::file_missing(&long))).reply;
