@@ -36,7 +36,7 @@ async fn a_changed_byte_is_found_and_named() {
             "bodies",
             "UPDATE bodies SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"hey\"', '\"hoy\"') AS BLOB)",
         ),
-        ("thread", "run_events", "UPDATE run_events SET hashes = zeroblob(length(hashes))"),
+        ("thread", "run_events", "UPDATE run_events SET links = zeroblob(length(links))"),
     ];
     for (kind, table, edit) in edits {
         let folder = tempfile::tempdir().unwrap();
@@ -93,10 +93,6 @@ async fn an_edited_decision_and_an_edited_reservation_are_found_and_named() {
         ("budget", "UPDATE spend_reservations SET amount = amount + 1"),
         ("policy", "UPDATE policy_decisions SET reason_code = 'policy_denied.explicit_deny', decision = 'denied'"),
         ("policy", "UPDATE policy_decisions SET input = replace(input, '\"spent\":0', '\"spent\":1')"),
-        (
-            "thread",
-            "UPDATE run_events SET payloads = replace(payloads, 'policy_allowed.default', 'policy_allowed.other')",
-        ),
     ];
     for (kind, edit) in edits {
         let folder = tempfile::tempdir().unwrap();
@@ -104,14 +100,49 @@ async fn an_edited_decision_and_an_edited_reservation_are_found_and_named() {
         assert!(by_hand(folder.path()).execute(edit, []).unwrap() > 0, "{edit}");
         assert_eq!(kinds(&loom).await, [kind], "{edit}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let loom = paid(folder.path()).await;
+    let mut records = records_of_the_run(&loom).await;
+    for record in &mut records {
+        record.payload = record.payload.replace("policy_allowed.default", "policy_allowed.other").into();
+    }
+    for (seq, step) in steps(&by_hand(folder.path()), &records) {
+        let edit = "UPDATE run_events SET told = ?1 WHERE seq = ?2";
+        assert_eq!(by_hand(folder.path()).execute(edit, (told(&step), seq)).unwrap(), 1);
+    }
+    assert_eq!(kinds(&loom).await, ["thread"]);
+}
+
+async fn records_of_the_run(loom: &AnyLoom) -> Vec<Record> {
+    let run = loom.runs(Page::FIRST).await.unwrap().items[0].run_id;
+    loom.read(run, Seq::START).try_collect().await.unwrap()
+}
+
+/// The records of each row, by the place of its last one.
+fn steps(by_hand: &rusqlite::Connection, records: &[Record]) -> Vec<(i64, Vec<Record>)> {
+    let mut asked = by_hand.prepare("SELECT seq, records FROM run_events ORDER BY seq").unwrap();
+    let rows =
+        asked.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap().map(Result::unwrap);
+    let of_row = |(seq, count): (i64, i64)| {
+        let within = (seq - count + 1) as u64..=seq as u64;
+        (seq, records.iter().filter(|record| within.contains(&record.seq.get())).cloned().collect())
+    };
+    rows.map(of_row).collect()
+}
+
+/// What a row says of its records, not packed.
+fn told(step: &[Record]) -> Vec<u8> {
+    let heads: Vec<_> = step.iter().map(|record| (record.kind.as_str(), record.at.unix_millis())).collect();
+    let lines = step.iter().map(|record| record.payload.to_string());
+    let told: Vec<String> = [format!("0{}", json!(heads))].into_iter().chain(lines).collect();
+    told.join("\n").into_bytes()
 }
 
 #[tokio::test]
 async fn a_gate_decision_that_was_edited_with_all_its_hashes_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let loom = paid(folder.path()).await;
-    let run = loom.runs(Page::FIRST).await.unwrap().items[0].run_id;
-    let mut records: Vec<Record> = loom.read(run, Seq::START).try_collect().await.unwrap();
+    let mut records = records_of_the_run(&loom).await;
     // Whoever edits a record and every hash behind it has a chain that holds; the receipt still knows what was decided.
     let (mut previous, mut edited) = (None, 0);
     for record in &mut records {
@@ -131,17 +162,10 @@ async fn a_gate_decision_that_was_edited_with_all_its_hashes_is_found_and_named(
     }
     assert_eq!(edited, 1, "the call of done");
     let by_hand = by_hand(folder.path());
-    let rows: Vec<(u64, u64)> = {
-        let mut asked = by_hand.prepare("SELECT seq, records FROM run_events ORDER BY seq").unwrap();
-        let read = asked.query_map([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)));
-        read.unwrap().map(Result::unwrap).collect()
-    };
-    for (seq, count) in rows {
-        let of_row = records.iter().filter(|record| (seq - count + 1..=seq).contains(&record.seq.get()));
-        let payloads: Vec<&str> = of_row.clone().map(|record| &*record.payload).collect();
-        let hashes: Vec<u8> = of_row.flat_map(|record| *record.hash.as_bytes()).collect();
-        let edit = "UPDATE run_events SET payloads = ?1, hashes = ?2 WHERE seq = ?3";
-        assert_eq!(by_hand.execute(edit, (payloads.join("\n"), hashes, seq as i64)).unwrap(), 1);
+    for (seq, step) in steps(&by_hand, &records) {
+        let links: Vec<u8> = step.iter().flat_map(|record| *record.hash.as_bytes()).collect();
+        let edit = "UPDATE run_events SET told = ?1, links = ?2 WHERE seq = ?3";
+        assert_eq!(by_hand.execute(edit, (told(&step), links, seq)).unwrap(), 1);
     }
     assert_eq!(kinds(&loom).await, ["decisions"]);
 }

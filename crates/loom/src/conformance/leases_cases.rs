@@ -146,7 +146,8 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     // One that was handed back waits for nobody, and is there for whoever looks.
     let handed_back = handed_back.expect("one of them waits for nobody");
     assert_eq!(listed(at(2_000)).await, [queued.run, returned.run, handed_back.run]);
-    let taken = store.acquire(handed_back.run, owner("process-2"), at(2_000), LASTS).await.expect("it is free");
+    let long = Duration::from_hours(9);
+    let taken = store.acquire(handed_back.run, owner("process-2"), at(2_000), long).await.expect("it is free");
     assert_eq!(taken.epoch, handed_back.lease.epoch.next());
     assert_eq!(listed(at(2_000)).await, [queued.run, returned.run]);
     // At the very moment it expires a lease may be taken over, and so the run is an orphan.
