@@ -38,6 +38,8 @@ const BENCHES: &[Bench] = &[
         run: store::run,
     },
     #[cfg(feature = "rooms")]
+    Bench { name: "bytes", about: "what turns take on the disk, against what was said in them", run: store::bytes },
+    #[cfg(feature = "rooms")]
     Bench {
         name: "spend",
         about: "reservations under one budget and under many, against bare transactions",

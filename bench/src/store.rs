@@ -9,7 +9,7 @@ pub(crate) mod floor;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cantrip_canon::LoomId;
+use cantrip_canon::{Entropy, LoomId, SeededEntropy};
 use cantrip_loom::conformance::{Episode, Weaver};
 use cantrip_loom::{Closing, Environment, Fork, Loom, Origin};
 use cantrip_store::Store;
@@ -26,14 +26,43 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
-/// Text that no two turns share, so that nothing is stored once for many.
-fn result(n: u64) -> String {
-    let mut text = format!("{n:020} ");
-    while text.len() < RESULT_BYTES {
-        text += "the quick brown fox jumps over the lazy dog and looks back at it; ";
+/// What a gate gives: a kilobyte that no two turns share. What is stored is packed, so it matters what it is like.
+#[derive(Clone, Copy)]
+enum Likeness {
+    /// Words of a language in no order, as in prose and logs.
+    Words,
+    /// Letters and digits in no order, as in keys and packed files: nothing packs it.
+    Noise,
+}
+
+const WORDS: [&str; 32] = [
+    "the", "of", "and", "to", "in", "that", "is", "was", "request", "answer", "server", "error", "file", "line",
+    "while", "reading", "could", "not", "found", "between", "before", "after", "thread", "record", "written", "time",
+    "under", "every", "which", "because", "without", "another",
+];
+const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl Likeness {
+    fn result(self, n: u64) -> String {
+        let random = SeededEntropy::new(n);
+        let draw = || {
+            let mut bytes = [0];
+            random.fill(&mut bytes);
+            usize::from(bytes[0])
+        };
+        let mut text = format!("{n:020} ");
+        while text.len() < RESULT_BYTES {
+            match self {
+                Self::Words => {
+                    text += WORDS[draw() % WORDS.len()];
+                    text.push(' ');
+                }
+                Self::Noise => text.push(char::from(SIGNS[draw() % SIGNS.len()])),
+            }
+        }
+        text.truncate(RESULT_BYTES);
+        text
     }
-    text.truncate(RESULT_BYTES);
-    text
 }
 
 async fn cast(store: &Store, seed: u64) -> (Weaver<'_, Store>, Episode) {
@@ -44,7 +73,11 @@ async fn cast(store: &Store, seed: u64) -> (Weaver<'_, Store>, Episode) {
 }
 
 async fn turn(weaver: &mut Weaver<'_, Store>, episode: &mut Episode) {
-    let said = result(episode.sequence);
+    turn_like(weaver, episode, Likeness::Words).await;
+}
+
+async fn turn_like(weaver: &mut Weaver<'_, Store>, episode: &mut Episode, like: Likeness) {
+    let said = like.result(episode.sequence);
     weaver.turn(episode, "read", json!(said), Closing::Open).await;
 }
 
@@ -98,7 +131,6 @@ pub(crate) fn run() {
     println!("store: durable turns of two steps, {bytes} bytes of records each ({RESULT_BYTES} of them a result)");
     println!("on {}, wall time, median of {ROUNDS} rounds\n", folder.path().display());
     throughput(folder.path(), bytes);
-    sizes(folder.path());
     lengths(folder.path());
 }
 
@@ -174,25 +206,29 @@ pub(crate) fn schema() -> String {
 }
 
 /// What lies on the disk, once the log is carried over.
-fn sizes(folder: &Path) {
+pub(crate) fn bytes() {
+    let folder = tempfile::tempdir().expect("a folder to write in");
+    let folder = folder.path();
     println!("| turns with a result of 1 KiB | bytes on disk | said in them | ratio |");
     println!("| --- | --- | --- | --- |");
     let row = |what: &str, on_disk: u64, said: u64| {
         let ratio = if said == 0 { String::new() } else { format!("{:.2} x", on_disk as f64 / said as f64) };
         println!("| {what} | {on_disk} | {said} | {ratio} |");
     };
-    let (empty, _) = size(folder, 0);
+    let (empty, _) = size(folder, 0, Likeness::Words);
     row("none: the tables and indexes of an empty store", empty, 0);
-    let (fewer, more) = (size(folder, 200), size(folder, 500));
-    row("200", fewer.0, fewer.1);
-    row("500", more.0, more.1);
-    row("each of the 300 between", (more.0 - fewer.0) / 300, (more.1 - fewer.1) / 300);
+    for (like, named) in [(Likeness::Words, "words"), (Likeness::Noise, "noise")] {
+        let (fewer, more) = (size(folder, 200, like), size(folder, 500, like));
+        row(&format!("200 of {named}"), fewer.0, fewer.1);
+        row(&format!("500 of {named}"), more.0, more.1);
+        row(&format!("each of the 300 of {named} between"), (more.0 - fewer.0) / 300, (more.1 - fewer.1) / 300);
+    }
     println!();
 }
 
 /// What so many turns take on the disk, and what was said in them.
-fn size(folder: &Path, turns: u64) -> (u64, u64) {
-    let path = folder.join(format!("size-{turns}.db"));
+fn size(folder: &Path, turns: u64, like: Likeness) -> (u64, u64) {
+    let path = folder.join(format!("size-{turns}-{}.db", like as u8));
     let said = runtime().block_on(async {
         let store = Store::sqlite(&path).expect("a store");
         if turns == 0 {
@@ -200,7 +236,7 @@ fn size(folder: &Path, turns: u64) -> (u64, u64) {
         }
         let (mut weaver, mut episode) = cast(&store, turns).await;
         for _ in 0..turns {
-            turn(&mut weaver, &mut episode).await;
+            turn_like(&mut weaver, &mut episode, like).await;
         }
         let thread = store.thread(episode.leaf.expect("a turn")).await.expect("readable");
         // What the crystal said and what it was answered: not ids, times, numbers or hashes.
