@@ -2,7 +2,7 @@
 
 use crate::support::{self, Folder, id, stdout};
 
-use cantrip::canon::Clock;
+use cantrip::canon::{Clock, Timestamp};
 use cantrip::loom::{Actor, Contracts, Page};
 use cantrip::{MachineClock, Runtime};
 use cantrip_contract::{
@@ -156,6 +156,12 @@ fn nothing_is_promoted_without_an_evaluation_or_a_reason() {
 }
 
 /// A report of an artifact beside the one that came with the program, as it must be to promote it.
+/// The clock of a machine may be set back between two readings, and a report is never made in the moment it is shown.
+fn a_minute_ago() -> Timestamp {
+    let now = MachineClock::new().now().wall;
+    Timestamp::from_unix_millis(now.unix_millis() - 60_000).unwrap()
+}
+
 fn report(artifact: &str) -> Value {
     json!({
         "v": 1,
@@ -170,7 +176,7 @@ fn report(artifact: &str) -> Value {
         "delta_low_micro": 1,
         "cost_per_call_micro": 125,
         "baseline_cost_per_call_micro": 100,
-        "created_at": MachineClock::new().now().wall,
+        "created_at": a_minute_ago(),
     })
 }
 
@@ -440,7 +446,7 @@ async fn what_an_evaluation_speaks_for_is_promoted_unless_the_pointer_moved_mean
                 delta_low_micro: Some(10_000),
                 cost_per_call_micro: 900,
                 baseline_cost_per_call_micro: 900,
-                created_at: MachineClock::new().now().wall,
+                created_at: a_minute_ago(),
             }),
             ..Promotion::default()
         };

@@ -291,9 +291,10 @@ fn what_openapi_says_is_what_the_server_does() {
     let output = Command::new(python.with_file_name("schemathesis"))
         .args(["run", &schema, "--seed", "1", "--max-examples", "10", "--phases", "examples,coverage,fuzzing"])
         .args(["--exclude-checks", "positive_data_acceptance"])
-        // How fast it makes up requests on a busy machine is no matter of ours.
+        // How fast it makes up requests on a busy machine is no matter of ours; and one worker, for two threads of it trip
+        // over each other in Python's own parser.
         .args(["--suppress-health-check", "all"])
-        .args(["--exclude-path-regex", "/(events|records)$", "--request-timeout", "20", "--workers", "2", "--no-color"])
+        .args(["--exclude-path-regex", "/(events|records)$", "--request-timeout", "20", "--workers", "1", "--no-color"])
         .current_dir(folder.path())
         .output()
         .expect("schemathesis runs");
