@@ -35,6 +35,8 @@ cantrip_canon::limits! {
     PROMOTE_EXAMPLES_MIN: u64 = 30, "examples";
     /// How old an evaluation may be that promotes an artifact.
     PROMOTE_AGE_DAYS_MAX: u64 = 30, "days";
+    /// How far an evaluation may be dated ahead: the clock of the machine that made it may be ahead of ours.
+    PROMOTE_AHEAD_MINUTES_MAX: u64 = 5, "minutes";
     /// How much worse something may be that counts as not worse, in millionths of the score.
     PROMOTE_MARGIN_MICRO: u32 = 20_000, "millionths";
     /// What a call of a promoted artifact may cost, of a hundred of what one costs now.

@@ -182,16 +182,21 @@ impl PointerFault {
                 codes::version_conflict("pointer", id, *actual, *expected).data(json!({ "pointer": current })).into()
             }
             Self::Missing => codes::contract_unknown("pointer", id).into(),
-            Self::NothingToUndo | Self::NotOnTheWay(_) => {
-                codes::wrong_state("pointer", id, self.to_string(), "rollback", "an audit to undo")
-                    .data(json!({"reason": "rollback_unavailable"}))
-                    .into()
+            Self::NothingToUndo => unavailable(id, "in its first state".to_owned(), "a change to undo"),
+            Self::NotOnTheWay(audit) => {
+                unavailable(id, format!("not made from {audit}"), "one of the changes that led to it")
             }
             Self::Percent(_) | Self::Seed | Self::Unreasoned => {
                 codes::config_invalid("pointer", id, self.to_string()).into()
             }
         }
     }
+}
+
+fn unavailable(signature: String, state: String, wanted: &'static str) -> Refusal {
+    codes::wrong_state("pointer", signature, state, "rollback", wanted)
+        .data(json!({"reason": "rollback_unavailable"}))
+        .into()
 }
 
 /// Who changes it, when, and why.

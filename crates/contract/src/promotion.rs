@@ -12,7 +12,10 @@ use cantrip_reply::{Refusal, codes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::limits::{PROMOTE_AGE_DAYS_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN, PROMOTE_MARGIN_MICRO};
+use crate::limits::{
+    PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
+    PROMOTE_MARGIN_MICRO,
+};
 use crate::{CompiledId, EvalStatus, Evaluation, Pointer, SignatureId, Split};
 
 /// How much better it must be.
@@ -145,6 +148,7 @@ impl Bar {
     ) -> Vec<Unmet> {
         let Some(found) = evaluation else { return vec![Unmet::Absent] };
         let oldest = Duration::from_secs(PROMOTE_AGE_DAYS_MAX * 24 * 60 * 60);
+        let ahead = Duration::from_secs(PROMOTE_AHEAD_MINUTES_MAX * 60);
         let low = found.delta_low_micro;
         let doubt = match self.rule {
             Rule::Better if low.is_none_or(|low| low <= 0) => Some(Unmet::Better),
@@ -165,7 +169,7 @@ impl Bar {
                 .then(|| Unmet::Baseline(pointer.primary_artifact.clone())),
             (found.scored < PROMOTE_EXAMPLES_MIN).then_some(Unmet::Examples(found.scored)),
             (found.created_at.after(oldest) < now).then_some(Unmet::Age),
-            (found.created_at > now).then_some(Unmet::Future(found.created_at)),
+            (found.created_at > now.after(ahead)).then_some(Unmet::Future(found.created_at)),
             doubt,
             (asked > allowed).then_some(Unmet::Cost(self.cost_percent_max)),
         ];

@@ -59,6 +59,9 @@ fn unmet(bar: Bar, evaluation: Option<&Evaluation>) -> Vec<&'static str> {
 #[test]
 fn what_is_just_good_enough_passes() {
     assert_eq!(unmet(Bar::default(), Some(&evaluation())), [""; 0]);
+    // A clock that is a little ahead of ours.
+    let ahead = Evaluation { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
+    assert_eq!(unmet(Bar::default(), Some(&ahead)), [""; 0]);
 }
 
 #[test]
@@ -75,7 +78,10 @@ fn each_thing_that_is_missing_is_told_by_its_name() {
         ("other_baseline", Evaluation { baseline_id: None, ..evaluation() }),
         ("too_few_examples", Evaluation { scored: 29, ..evaluation() }),
         ("too_old", Evaluation { created_at: at(9), ..evaluation() }),
-        ("in_the_future", Evaluation { created_at: at(40).after(Duration::from_millis(1)), ..evaluation() }),
+        (
+            "in_the_future",
+            Evaluation { created_at: at(40).after(Duration::from_millis(5 * 60_000 + 1)), ..evaluation() },
+        ),
         ("not_better", Evaluation { delta_low_micro: Some(0), ..evaluation() }),
         ("not_better", Evaluation { delta_low_micro: None, ..evaluation() }),
         ("too_dear", Evaluation { cost_per_call_micro: 126, ..evaluation() }),
