@@ -10,7 +10,6 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -108,13 +107,52 @@ impl Timestamp {
 /// Dates without a zone: `jiff::Timestamp` ends a day before the year does, so that every zone can show it.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
+/// Every record and every event is dated, so the text is put together without a calendar of all eras: a test compares it
+/// with jiff's.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = EPOCH
-            .checked_add(SignedDuration::from_millis(self.unix_millis()))
-            .expect("1970 to 9999 is within jiff's range");
-        write!(f, "{at:.3}Z")
+        let (days, of_day) = (self.0 / DAY_MILLIS, self.0 % DAY_MILLIS);
+        let (year, month, day) = civil(days);
+        let (minutes, millis) = (of_day / 60_000, of_day % 60_000);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let parts = [
+            (0..4, year),
+            (5..7, month),
+            (8..10, day),
+            (11..13, minutes / 60),
+            (14..16, minutes % 60),
+            (17..19, millis / 1_000),
+            (20..23, millis % 1_000),
+        ];
+        for (place, mut number) in parts {
+            for digit in text[place].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
+}
+
+const DAY_MILLIS: u64 = 24 * 60 * 60 * 1_000;
+/// Days of 400 years, after which the calendar repeats.
+const ERA_DAYS: u64 = 146_097;
+/// From the first of March of the year 0 to the start of 1970.
+const BEFORE_EPOCH: u64 = 719_468;
+
+/// Year, month and day, so many days after the start of 1970. Years are counted from the first of March, so that the day
+/// that some lack is their last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let since = days + BEFORE_EPOCH;
+    let (era, of_era) = (since / ERA_DAYS, since % ERA_DAYS);
+    // A day is missing every 4 years but not every 100, and yet every 400.
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / (ERA_DAYS - 1)) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    // Five months of 31, 30, 31, 30 and 31 days have 153, over and over.
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
 }
 
 impl FromStr for Timestamp {

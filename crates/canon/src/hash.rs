@@ -7,9 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::json::{WriteFault, canonical, canonical_of};
 use crate::parsed::Parsed;
@@ -71,7 +71,8 @@ pub fn stable_hash_of<T: Serialize + ?Sized>(value: &T) -> Result<Hash, WriteFau
 /// assert_eq!(bytes_hash(b"null"), stable_hash(&serde_json::Value::Null).unwrap());
 /// ```
 pub fn bytes_hash(bytes: &[u8]) -> Hash {
-    Hash(Sha256::digest(bytes).into())
+    let hash = digest(&SHA256, bytes);
+    Hash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
 impl Hash {

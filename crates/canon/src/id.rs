@@ -311,12 +311,17 @@ impl IdSource {
 
     /// 128 new bits, ordered by time like an id; for trace ids, whose written form is not ours to choose.
     pub fn next_bits(&self, at: Timestamp) -> u128 {
-        let mut chance = [0; 10];
-        self.entropy.fill(&mut chance);
-        let fresh = Id::<kinds::Run>::from_parts(at, chance).bits;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Within one millisecond, or behind a clock that was set back, the next value is the last one plus one.
-        *last = if fresh >> CHANCE_BITS > *last >> CHANCE_BITS { fresh } else { *last + 1 };
+        let mut chance = [0; 10];
+        let begins = Id::<kinds::Run>::from_parts(at, chance).bits;
+        // Within one millisecond, or behind a clock that was set back, the next value is the last one plus one, and
+        // chance, which is a call of the system, is not asked.
+        *last = if begins >> CHANCE_BITS > *last >> CHANCE_BITS {
+            self.entropy.fill(&mut chance);
+            Id::<kinds::Run>::from_parts(at, chance).bits
+        } else {
+            *last + 1
+        };
         *last
     }
 }

@@ -22,7 +22,7 @@ use cantrip_reply::ReplyType;
 use cantrip_stream::{
     CallId, ChildOf, ErrorInfo, EventId, FinalCall, FinalItem, FinalOutput, ItemDone, ItemId, ItemStart, ModelId, Name,
     Origin, Payload, ProviderId, ReplyKind, ReplyTag, ResponseDone, ResponseStart, ResponseStatus, SessionId,
-    StartedItem, StreamEvent, Usage,
+    StartedItem, StreamEvent, TurnId as StreamTurn, Usage,
 };
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -172,7 +172,7 @@ impl Stage {
     }
 
     fn tell(&self, turn: TurnId, payload: impl Into<Payload>) {
-        tell(&self.runtime, &self.session, turn, self.at, payload.into());
+        tell(&self.runtime, &self.session, (&turn).into(), self.at, payload.into());
     }
 
     /// A request leaves: a group begins, or is asked for again.
@@ -272,7 +272,7 @@ impl Stage {
 
     /// Where the crystal says what it says.
     pub(crate) fn sink(&self, turn: TurnId) -> Heard {
-        Heard { runtime: self.runtime.clone(), session: self.session.clone(), turn }
+        Heard { runtime: self.runtime.clone(), session: self.session.clone(), turn: (&turn).into() }
     }
 
     /// Records are durable: what they report may be seen.
@@ -478,15 +478,13 @@ fn tag(reply: &ReplyMark) -> ReplyTag {
     ReplyTag { kind, code: reply.code.as_str().into() }
 }
 
-fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, at: Option<Timestamp>, payload: Payload) {
+fn tell(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: Option<Timestamp>, payload: Payload) {
     if !runtime.watcher().watches() {
         return;
     }
     let now = at.unwrap_or_else(|| runtime.now().wall);
-    let name = format!("{:032x}", runtime.ids().next_bits(now));
-    let (Ok(event_id), Ok(timestamp)) = (EventId::new(&name), now.to_string().parse()) else { return };
-    let session_id = session.clone();
-    let event = StreamEvent { event_id, timestamp, turn_id: (&turn).into(), session_id, payload };
+    let event_id = EventId::from_bits(runtime.ids().next_bits(now));
+    let event = StreamEvent { event_id, timestamp: now.into(), turn_id, session_id: session.clone(), payload };
     // Watching changes nothing, not even by a bug of the watcher's.
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.watcher().see(event)));
     if seen.is_err() {
@@ -498,11 +496,11 @@ fn tell(runtime: &Runtime, session: &SessionId, turn: TurnId, at: Option<Timesta
 pub(crate) struct Heard {
     runtime: Runtime,
     session: SessionId,
-    turn: TurnId,
+    turn: StreamTurn,
 }
 
 impl Sink for Heard {
     fn hear(&self, event: ItemEvent) {
-        tell(&self.runtime, &self.session, self.turn, None, event.into());
+        tell(&self.runtime, &self.session, self.turn.clone(), None, event.into());
     }
 }

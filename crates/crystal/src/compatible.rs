@@ -19,7 +19,7 @@ use cantrip_canon::Secret;
 use url::Url;
 
 use crate::assembler::Assembler;
-use crate::http::{Body, Endpoint, EndpointFault, below};
+use crate::http::{Endpoint, EndpointFault, Pieces, below};
 use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
 
 use reading::Reading;
@@ -53,9 +53,9 @@ impl Compatible {
     }
 
     /// What is sent for a request, but for headers; or why its list cannot be sent.
-    pub fn body(&self, request: &Request) -> Result<String, String> {
+    pub fn body(&self, request: &Request) -> Result<Pieces, String> {
         let Endpoint { name, model, profile, .. } = &self.0;
-        body::of(request, name, model, profile).map(Body::into_text)
+        body::of(request, name, model, profile).map(Pieces::from)
     }
 }
 

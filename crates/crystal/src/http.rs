@@ -6,12 +6,19 @@
 mod frames;
 mod limiter;
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::error::Error as _;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cantrip_canon::Secret;
 use cantrip_reply::told_to;
+use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use url::Url;
@@ -177,7 +184,7 @@ impl Endpoint {
                 sent = sent.header("tracestate", state);
             }
         }
-        let response = sent.body(body.into_text()).send().await.map_err(|error| {
+        let response = sent.body(reqwest::Body::wrap(Pieces::from(body))).send().await.map_err(|error| {
             // What never got through was not charged; what got no answer may have been.
             if error.is_connect() {
                 failure(Cause::Unreachable { detail: told(&error).into() }, Charge::Nothing)
@@ -200,11 +207,17 @@ impl Endpoint {
     }
 }
 
-/// What is sent: an object. A list that makes up most of it is written first and as text, and the rest is put behind it:
-/// nothing of it is copied again.
+/// What is sent: an object. A list that makes up most of it is written first, in pieces that are shared with the requests
+/// before it, and the rest is put behind it.
 pub(crate) struct Body {
     pub fields: Value,
     pub listed: Option<Listed>,
+}
+
+/// A list of an object that begins with it: its elements as text, with the commas between them.
+pub(crate) struct Listed {
+    pub name: &'static str,
+    pub elements: Vec<Bytes>,
 }
 
 impl From<Value> for Body {
@@ -213,46 +226,73 @@ impl From<Value> for Body {
     }
 }
 
-impl Body {
-    /// As it goes onto the wire.
-    pub(crate) fn into_text(self) -> String {
-        let fields = self.fields.to_string();
-        let Some(Listed { mut text, .. }) = self.listed else { return fields };
-        // The fields behind the brace that opens the object.
-        let rest = fields.strip_prefix('{').unwrap_or("}");
-        text.push_str(if rest == "}" { "]" } else { "]," });
-        text.push_str(rest);
-        text
+/// What goes onto the wire, in order. The pieces of a long list are held in common with other requests and never put
+/// together.
+#[derive(Debug, Clone)]
+pub struct Pieces {
+    left: VecDeque<Bytes>,
+    bytes: u64,
+}
+
+impl Pieces {
+    /// How many bytes there are.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 }
 
-/// A list of an object that begins with it, as text.
-pub(crate) struct Listed {
-    text: String,
-    empty: bool,
-}
-
-impl Listed {
-    /// `bytes` of elements are expected.
-    pub(crate) fn named(name: &str, bytes: usize) -> Self {
-        let mut text = String::with_capacity(bytes + name.len() + FIELDS_BYTES_EXPECTED);
-        text.push_str("{\"");
-        text.push_str(name);
-        text.push_str("\":[");
-        Self { text, empty: true }
-    }
-
-    pub(crate) fn push(&mut self, element: &str) {
-        if !self.empty {
-            self.text.push(',');
-        }
-        self.empty = false;
-        self.text.push_str(element);
+impl From<Body> for Pieces {
+    fn from(Body { fields, listed }: Body) -> Self {
+        let fields = fields.to_string();
+        let left = match listed {
+            None => VecDeque::from([Bytes::from(fields)]),
+            Some(Listed { name, elements }) => {
+                // The fields behind the brace that opens the object.
+                let rest = fields.strip_prefix('{').unwrap_or("}");
+                let close = if rest == "}" { "]" } else { "]," };
+                let mut left = VecDeque::with_capacity(elements.len() + 2);
+                left.push_back(format!("{{\"{name}\":[").into());
+                left.extend(elements);
+                left.push_back(format!("{close}{rest}").into());
+                left
+            }
+        };
+        let bytes = left.iter().map(|piece| piece.len() as u64).sum();
+        Self { left, bytes }
     }
 }
 
-/// Room for what comes behind the list, so that it seldom has to be moved.
-const FIELDS_BYTES_EXPECTED: usize = 4_096;
+impl fmt::Display for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each piece is whole texts.
+        self.left.iter().try_for_each(|piece| f.write_str(&String::from_utf8_lossy(piece)))
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        let next = this.left.pop_front();
+        this.bytes -= next.as_ref().map_or(0, |piece| piece.len() as u64);
+        Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Exactly: some gateways take no body whose length is not told.
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes)
+    }
+}
 
 /// Whether more is to come.
 pub(crate) enum Step {

@@ -54,7 +54,7 @@ pub use gemini::Gemini;
 #[cfg(feature = "http")]
 pub use hosted::Access;
 #[cfg(feature = "http")]
-pub use http::EndpointFault;
+pub use http::{EndpointFault, Pieces};
 pub use list::{List, Messages};
 pub use name::{ModelName, NameFault, Provider};
 #[cfg(feature = "http")]

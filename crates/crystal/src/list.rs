@@ -4,14 +4,14 @@
 //! holds the list and the length it had. A vector behind a lock was turned down: a reader would hold up the writer for
 //! as long as it takes to write a request to the wire, or copy every pointer to avoid that.
 //!
-//! What a wire made of a message stays with it: a request of a thousand messages is written by writing the two new ones
-//! and copying the text of the others.
+//! What a wire wrote stays with the list, in pieces that requests share: a request of a thousand messages is written by
+//! writing the two new ones, copying what has not yet come to a whole piece, and counting one more holder of the others.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use cantrip_loom::Message;
 
 use crate::limits::WRITTEN_BYTES_KEPT_MAX;
@@ -20,22 +20,64 @@ use crate::limits::WRITTEN_BYTES_KEPT_MAX;
 const FIRST: usize = 16;
 const STRETCHES: usize = 40;
 
-type Stretch = Box<[OnceLock<Said>]>;
+type Stretch = Box<[OnceLock<Arc<Message>>]>;
 
-/// A message, and how the first wire that was asked wrote it.
-struct Said {
-    message: Arc<Message>,
-    written: OnceLock<Written>,
-}
+/// What is kept of a wire's text is shared in pieces of about this size: a larger one makes each request copy more that has
+/// not come to a piece yet, a smaller one makes it count more pieces.
+const PIECE_BYTES: usize = 32 << 10;
 
+/// What the first wire that was asked wrote of a list: its messages with a comma before each but the first.
 struct Written {
     by: Arc<str>,
-    text: Box<str>,
+    whole: Vec<Piece>,
+    /// What follows the pieces, up to `length`.
+    rest: String,
+    /// How many messages are written.
+    length: usize,
+}
+
+enum Piece {
+    Kept(Bytes),
+    /// The message at this place is too long to be kept twice.
+    Long(usize),
 }
 
 impl Written {
+    fn new(by: &Arc<str>) -> Self {
+        Self { by: Arc::clone(by), whole: Vec::new(), rest: String::new(), length: 0 }
+    }
+
     fn is_by(&self, wire: &Arc<str>) -> bool {
         Arc::ptr_eq(&self.by, wire) || self.by == *wire
+    }
+
+    /// The next message, as it was written.
+    fn take(&mut self, text: &str) {
+        if text.len() > WRITTEN_BYTES_KEPT_MAX {
+            self.close();
+            self.whole.push(Piece::Long(self.length));
+        } else {
+            separate(&mut self.rest, self.length);
+            self.rest.push_str(text);
+            if self.rest.len() >= PIECE_BYTES {
+                self.close();
+            }
+        }
+        self.length += 1;
+    }
+
+    fn close(&mut self) {
+        if !self.rest.is_empty() {
+            self.whole.push(Piece::Kept(Bytes::copy_from_slice(self.rest.as_bytes())));
+            self.rest.clear();
+        }
+    }
+}
+
+/// A comma before every element but the first.
+fn separate(text: &mut String, before: usize) {
+    if before > 0 {
+        text.push(',');
     }
 }
 
@@ -59,11 +101,17 @@ struct Stretches {
     stretches: [OnceLock<Stretch>; STRETCHES],
     length: AtomicUsize,
     writing: Mutex<()>,
+    written: Mutex<Option<Written>>,
 }
 
 impl Default for Stretches {
     fn default() -> Self {
-        Self { stretches: [const { OnceLock::new() }; STRETCHES], length: AtomicUsize::new(0), writing: Mutex::new(()) }
+        Self {
+            stretches: [const { OnceLock::new() }; STRETCHES],
+            length: AtomicUsize::new(0),
+            writing: Mutex::new(()),
+            written: Mutex::new(None),
+        }
     }
 }
 
@@ -85,7 +133,7 @@ impl List {
         let (stretch, within) = place(at);
         let places = self.0.stretches[stretch].get_or_init(|| (0..FIRST << stretch).map(|_| OnceLock::new()).collect());
         // Places are filled in order under the lock, so this one is free.
-        let _ = places[within].set(Said { message: message.into(), written: OnceLock::new() });
+        let _ = places[within].set(message.into());
         self.0.length.store(at + 1, Ordering::Release);
         at + 1
     }
@@ -100,10 +148,6 @@ impl List {
 
     /// The message at `at`, counted from 0.
     pub fn get(&self, at: usize) -> Option<&Arc<Message>> {
-        self.said(at).map(|said| &said.message)
-    }
-
-    fn said(&self, at: usize) -> Option<&Said> {
         let (stretch, within) = place(at);
         self.0.stretches.get(stretch)?.get()?.get(within)?.get()
     }
@@ -164,45 +208,58 @@ impl Messages {
         if at < self.length { self.list.get(at).map(|message| &**message) } else { self.aside.get(at - self.length) }
     }
 
-    /// The messages as a wire writes them, first to last. What was written for an earlier request of the same list is not
-    /// written again; that holds for the wire that asks first (`by`, which says all that its writing depends on beside the
-    /// message), any other writes anew. A text that is too long to be kept twice is written anew as well.
+    /// The messages as a wire writes them, first to last, with commas between them, in pieces. What was written for an
+    /// earlier request of the same list is not written again; that holds for the wire that asks first (`by`, which says all
+    /// that its writing depends on beside the message), and for requests that are not shorter than the last one: any other
+    /// writes anew. A text that is too long to be kept twice is written anew as well.
     pub fn written<E>(
         &self,
         by: &Arc<str>,
         mut write: impl FnMut(&Message) -> Result<String, E>,
-        mut take: impl FnMut(&str),
-    ) -> Result<(), E> {
-        for said in (0..self.length).filter_map(|at| self.list.said(at)) {
-            let text = match said.written.get() {
-                Some(written) if written.is_by(by) => Cow::Borrowed(&*written.text),
-                Some(_) => Cow::Owned(write(&said.message)?),
-                None => {
-                    let text = write(&said.message)?;
-                    if text.len() <= WRITTEN_BYTES_KEPT_MAX {
-                        let _ = said.written.set(Written { by: Arc::clone(by), text: text.as_str().into() });
-                    }
-                    Cow::Owned(text)
-                }
-            };
-            take(&text);
+    ) -> Result<Vec<Bytes>, E> {
+        let mut kept = self.list.0.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = kept.get_or_insert_with(|| Written::new(by));
+        let mut anew;
+        let written = if written.is_by(by) && written.length <= self.length {
+            written
+        } else {
+            anew = Written::new(by);
+            &mut anew
+        };
+        while let Some(message) = self.list.get(written.length).filter(|_| written.length < self.length) {
+            written.take(&write(message)?);
         }
-        for message in &*self.aside {
-            take(&write(message)?);
+        let mut pieces = Vec::with_capacity(written.whole.len() + 1 + self.aside.len());
+        for piece in &written.whole {
+            pieces.push(match piece {
+                Piece::Kept(bytes) => bytes.clone(),
+                Piece::Long(at) => match self.list.get(*at) {
+                    Some(message) => element(*at, &write(message)?),
+                    None => continue,
+                },
+            });
         }
-        Ok(())
-    }
-
-    /// How many bytes [`written`](Self::written) will give at least, separators included.
-    pub(crate) fn written_bytes(&self, by: &Arc<str>) -> usize {
-        let said = (0..self.length).filter_map(|at| self.list.said(at)?.written.get());
-        said.filter(|written| written.is_by(by)).map(|written| written.text.len() + 1).sum()
+        if !written.rest.is_empty() {
+            pieces.push(Bytes::copy_from_slice(written.rest.as_bytes()));
+        }
+        for (at, message) in self.aside.iter().enumerate() {
+            pieces.push(element(self.length + at, &write(message)?));
+        }
+        Ok(pieces)
     }
 
     /// First to last.
     pub fn iter(&self) -> impl Iterator<Item = &Message> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
+}
+
+/// An element behind so many others.
+pub(crate) fn element(before: usize, text: &str) -> Bytes {
+    let mut element = String::with_capacity(text.len() + 1);
+    separate(&mut element, before);
+    element.push_str(text);
+    element.into()
 }
 
 impl fmt::Debug for Messages {

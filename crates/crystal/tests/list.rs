@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use cantrip_crystal::List;
+use cantrip_crystal::{List, Messages};
 use cantrip_loom::Message;
 use proptest::prelude::*;
 
@@ -87,24 +87,38 @@ fn what_a_wire_wrote_is_written_once_and_only_for_that_wire() {
     let list = List::new();
     let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
     let mut count = 0;
-    let mut asked = |list: &List, by: &Arc<str>| {
-        let mut texts = Vec::new();
+    let mut asked = |messages: Messages, by: &Arc<str>| {
         let write = |message: &Message| {
             count += 1;
             serde_json::to_string(message)
         };
         let aside = [Message::User { content: "now".into() }];
-        list.all().with_aside(aside).written(by, write, |text| texts.push(text.to_owned())).expect("it can be written");
-        (texts, std::mem::take(&mut count))
+        let pieces = messages.with_aside(aside).written(by, write).expect("it can be written");
+        let text: String = pieces.iter().map(|piece| String::from_utf8_lossy(piece)).collect();
+        (text, std::mem::take(&mut count))
     };
-    let text = |at: usize, list: &List| serde_json::to_string(&**list.get(at).expect("there")).expect("written");
-    let now = r#"{"role":"user","content":"now"}"#.to_owned();
-    list.push(Message::User { content: "first".into() });
-    assert_eq!(asked(&list, &one), (vec![text(0, &list), now.clone()], 2));
-    list.push(Message::User { content: "second".into() });
+    let text = |list: &List, length: usize| {
+        let now = Message::User { content: "now".into() };
+        let messages = (0..length).map(|at| &**list.get(at).expect("there")).chain([&now]);
+        messages.map(|message| serde_json::to_string(message).expect("written")).collect::<Vec<_>>().join(",")
+    };
+    list.push(user("first".to_owned()));
+    assert_eq!(asked(list.all(), &one), (text(&list, 1), 2));
+    list.push(user("second".to_owned()));
     // The new one and what is said aside.
-    assert_eq!(asked(&list, &one), (vec![text(0, &list), text(1, &list), now.clone()], 2));
-    assert_eq!(asked(&list, &other), (vec![text(0, &list), text(1, &list), now], 3));
+    assert_eq!(asked(list.all(), &one), (text(&list, 2), 2));
+    assert_eq!(asked(list.all(), &other), (text(&list, 2), 3));
+    // Long enough for several pieces, one of them with a message that is never kept.
+    for n in 0..200 {
+        list.push(user(format!("{n}").repeat(500)));
+    }
+    list.push(user("x".repeat(cantrip_crystal::limits::WRITTEN_BYTES_KEPT_MAX)));
+    list.push(user("last".to_owned()));
+    assert_eq!(asked(list.all(), &one).0, text(&list, 204));
+    assert_eq!(asked(list.all(), &one), (text(&list, 204), 2));
+    // A shorter one is written anew, and the longer one is there as before.
+    assert_eq!(asked(list.first(2), &one), (text(&list, 2), 3));
+    assert_eq!(asked(list.all(), &one), (text(&list, 204), 2));
 }
 
 #[test]
@@ -118,7 +132,7 @@ fn a_text_too_long_to_be_kept_twice_is_written_each_time() {
             count += 1;
             serde_json::to_string(message)
         };
-        list.all().written(&by, write, |_| {}).expect("it can be written");
+        list.all().written(&by, write).expect("it can be written");
     }
     assert_eq!(count, 2);
 }

@@ -4,6 +4,7 @@
 //! on every field of it, known or not, and verification hashes what is stored before anything reads it. A typed
 //! payload in its place was rejected, since writing it again would lose what this version does not know.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash, json};
@@ -168,14 +169,21 @@ impl Record {
 /// keys stand in order, so this is what the canonical writer gives. A test compares the two.
 fn event_hash(run: &str, seq: Seq, kind: &str, at: Timestamp, payload: &str, previous: Option<&Hash>) -> Hash {
     let payload_hash = bytes_hash(payload.as_bytes());
-    let kind = json::canonical(&Value::String(kind.to_owned())).expect("a text has a canonical form");
-    let previous = previous.map_or_else(|| "null".to_owned(), |hash| format!("\"{hash}\""));
-    let text = format!(
-        "{{\"at\":\"{at}\",\"kind\":\"event\",\"payload_hash\":\"{payload_hash}\",\"prev_hash\":{previous},\
-         \"run_id\":\"{run}\",\"seq\":{seq},\"type\":{kind},\"v\":1}}"
-    );
+    let mut text = String::with_capacity(LINK_BYTES_EXPECTED + run.len() + kind.len());
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{{\"at\":\"{at}\",\"kind\":\"event\",\"payload_hash\":\"{payload_hash}\",\"prev_hash\":");
+    let _ = match previous {
+        Some(hash) => write!(text, "\"{hash}\""),
+        None => write!(text, "null"),
+    };
+    let _ = write!(text, ",\"run_id\":\"{run}\",\"seq\":{seq},\"type\":");
+    json::put_text(&mut text, kind);
+    text.push_str(",\"v\":1}");
     bytes_hash(text.as_bytes())
 }
+
+/// What a link has beside the run and the kind, or a little more.
+const LINK_BYTES_EXPECTED: usize = 320;
 
 #[cfg(test)]
 mod tests {

@@ -105,6 +105,17 @@ from_canon! {
     EntityId => EntityId;
 }
 
+impl EventId {
+    /// The id that reads as these bits in 32 hexadecimal digits.
+    pub fn from_bits(bits: u128) -> Self {
+        let mut digits = [0; 32];
+        for (at, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(bits >> (4 * (31 - at)) & 15) as usize];
+        }
+        Self(std::str::from_utf8(&digits).expect("digits are ASCII").into())
+    }
+}
+
 impl ItemId {
     /// The id of a turn's n-th item.
     pub fn nth(turn: &TurnId, n: u64) -> Result<Self, NotAnId> {

@@ -5,7 +5,7 @@
 //! into a number would round or pad it. At most 30 bytes, it lies inside the value, so carrying it along costs no
 //! allocation.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use cantrip_canon::Timestamp;
@@ -81,7 +81,22 @@ fn is_real(front: &[u8]) -> bool {
 
 impl From<Timestamp> for SourceTimestamp {
     fn from(at: Timestamp) -> Self {
-        at.to_string().parse().expect("a timestamp prints as a real time with three digits and Z")
+        let mut filling = Filling(Self { bytes: [0; BYTES_MAX], len: 0 });
+        write!(filling, "{at}").expect("a timestamp prints as a real time with three digits and Z");
+        filling.0
+    }
+}
+
+/// A time that is being printed.
+struct Filling(SourceTimestamp);
+
+impl fmt::Write for Filling {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let SourceTimestamp { bytes, len } = &mut self.0;
+        let from = usize::from(*len);
+        bytes.get_mut(from..from + text.len()).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        *len += text.len() as u8;
+        Ok(())
     }
 }
 

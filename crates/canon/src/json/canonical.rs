@@ -94,7 +94,14 @@ pub(super) fn put_number(out: &mut String, number: &Number) {
     }
 }
 
-pub(super) fn put_text(out: &mut String, text: &str) {
+/// Appends a text as canonical JSON.
+///
+/// ```
+/// let mut out = "said:".to_owned();
+/// cantrip_canon::json::put_text(&mut out, "a \"word\"");
+/// assert_eq!(out, r#"said:"a \"word\"""#);
+/// ```
+pub fn put_text(out: &mut String, text: &str) {
     out.push('"');
     put_escaped(out, text);
     out.push('"');

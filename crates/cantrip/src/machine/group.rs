@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cantrip_canon::{Instant, Timestamp, TurnId, stable_hash};
+use cantrip_canon::{Hash, Instant, Timestamp, TurnId, stable_hash, stable_hash_of};
 use cantrip_loom::{Body, CallId, GateRecord, Judged, Output, Settled, Settlement, Usage, Utterance, Work as Working};
 use cantrip_spend::{Evaluation, ReservationId};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub(super) struct Group {
     /// What policy said about calls that are under way, by their number.
     pub decisions: BTreeMap<u32, (Evaluation, Option<Judged>)>,
     /// What loop detection looks at, over all turns of the group: settled calls, and programs of closed turns.
-    deeds: Vec<Value>,
+    deeds: Vec<Hash>,
     programs: Vec<Value>,
     /// The programs whose output stands in a closed turn of the group.
     ran: BTreeSet<Option<String>>,
@@ -181,7 +181,7 @@ impl Group {
     }
 
     /// What loop detection compares; none for a group that only polled.
-    pub(super) fn mark(&self) -> Option<cantrip_canon::Hash> {
+    pub(super) fn mark(&self) -> Option<Hash> {
         let mark = if self.length() == 0 {
             json!({"said": self.said.text().trim()})
         } else if self.deeds.is_empty() && self.polled {
@@ -218,10 +218,12 @@ impl Group {
     /// Remembers what a settled call came to, for loop detection.
     pub(super) fn count(&mut self, record: &GateRecord, polling: bool) {
         match &record.settlement {
-            Settlement::Settled(settled) if !polling => self.deeds.push(json!({
-                "gate": record.gate, "args": record.args, "type": settled.reply.reply_type,
-                "code": settled.reply.code, "result": settled.result,
-            })),
+            Settlement::Settled(settled) if !polling => {
+                let reply = &settled.reply;
+                let deed = (&record.gate, &record.args, &reply.reply_type, &reply.code, &settled.result);
+                // What was read from records, or is about to be written to one, has a canonical form.
+                self.deeds.extend(stable_hash_of(&deed));
+            }
             Settlement::Settled(_) => self.polled = true,
             Settlement::Delegated => {}
         }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::assembler::written;
 use crate::http::{Body, Listed};
+use crate::list::element;
 use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
@@ -16,11 +17,10 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let mut messages = Listed::named("messages", request.messages.written_bytes(name));
     let write = |message: &Message| wire(message, request, name).map(|value| value.to_string());
-    request.messages.written(name, write, |text| messages.push(text))?;
+    let mut messages = request.messages.written(name, write)?;
     if let Some(told) = told {
-        messages.push(&told.to_string());
+        messages.push(element(request.messages.len(), &told.to_string()));
     }
     let mut body = json!({
         "model": model,
@@ -62,7 +62,7 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
         };
         set(&mut body, "tool_choice", Some(choice.into()));
     }
-    Ok(Body { fields: body, listed: Some(messages) })
+    Ok(Body { fields: body, listed: Some(Listed { name: "messages", elements: messages }) })
 }
 
 fn set(body: &mut Value, key: &str, value: Option<Value>) {
