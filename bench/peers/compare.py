@@ -80,6 +80,11 @@ def micros(key: str):
     return lambda took: f"{took[key] / took['turns'] * 1e6:.0f} us"
 
 
+def with_half(took: dict) -> str:
+    half = f", p50 {took['p50'] * 1e6:.0f} us" if "p50" in took else ""
+    return micros("wall")(took) + half
+
+
 def beside_ideal(took: dict) -> str:
     return f"{took['wall'] / took['ideal']:.2f} x ideal, {took['cpu']:.2f} s CPU, {took['peak_kib'] >> 10} MiB"
 
@@ -119,9 +124,18 @@ def measured(contenders: list, quick: bool) -> str:
     for turns in [50, 200] if quick else [50, 200, 1000]:
         taken = race(contenders, "loop", {"turns": turns}, rounds, "cpu")
         table.row(f"loop, {turns} turns: CPU a turn", taken, micros("cpu"), each("cpu"))
+    lengths = [100, 1000] if quick else [100, 10_000]
+    short, long = (race([ours], "loop_unsent", {"turns": turns}, rounds, "cpu")[OURS] for turns in lengths)
+    growth = each("cpu")(long) / each("cpu")(short)
+    table.row(
+        f"loop, {lengths[1]} turns, nothing sent: CPU a turn, beside {lengths[0]} turns",
+        {OURS: long},
+        lambda took: f"{micros('cpu')(took)}, {growth:.2f} x",
+        each("cpu"),
+    )
     for turns in [200] if quick else [200, 500]:
         taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, rounds, "wall")
-        table.row(f"durable, one agent, {turns} turns: wall a turn", taken, micros("wall"), each("wall"))
+        table.row(f"durable, one agent, {turns} turns: wall a turn", taken, with_half, each("wall"))
         table.row(
             f"durable, {turns} turns of 1 KB: bytes on disk a turn",
             taken,
@@ -151,11 +165,21 @@ def measured(contenders: list, quick: bool) -> str:
         taken = {OURS: best([ours.run(medium, turns) for _ in range(rounds)], "wall")}
         taken |= {name: best([peers[name].run("code", turns) for _ in range(rounds)], "wall") for name in ["smolagents", "dspy"]}
         table.row(f"code, {medium}, 100 turns: wall a turn", taken, micros("wall"), each("wall"))
+        table.row(
+            f"code, {medium}: a sandbox that is ready", taken, lambda took: f"{took['ready'] * 1e3:.2f} ms", lambda took: took["ready"]
+        )
     taken = race(of("langgraph"), "fork", {"turns": 200}, rounds, "wall")
     table.row(
         "fork at turn 100 of 200, and one more turn",
         taken,
         lambda took: f"{took['wall'] * 1e3:.1f} ms, {took['calls_again']} tools again",
+        lambda took: took["wall"],
+    )
+    taken = race(of("langgraph", "pydantic_ai"), "stream", {"deltas": 200_000}, rounds, "wall")
+    table.row(
+        "stream, 200,000 deltas in one item",
+        taken,
+        lambda took: f"{took['wall']:.3f} s",
         lambda took: took["wall"],
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -2,10 +2,11 @@
 
 import json
 import shutil
+import time
 
 import dspy
 
-from measure import Clock, main, result
+from measure import WARM_TURNS, Clock, main, result
 
 CALLS = {"tool": 0}
 
@@ -43,6 +44,8 @@ def one(turns: int) -> None:
 
 
 def loop(folder: str, turns: int) -> dict:
+    one(WARM_TURNS)
+    CALLS["tool"] = 0
     clock = Clock()
     one(turns)
     return {**clock.read(), "turns": turns, "calls": CALLS["tool"]}
@@ -64,13 +67,15 @@ def interpreter():
 
 
 def code(folder: str, turns: int) -> dict:
+    began = time.perf_counter()
     running, note = interpreter()
     with running:
         running.execute("x = 0")
+        ready = time.perf_counter() - began
         clock = Clock()
         for at in range(turns):
             running.execute(f"x = sum(range({at}))\nprint(x)")
-        return {**clock.read(), "turns": turns, "note": note}
+        return {**clock.read(), "turns": turns, "ready": ready, "note": note}
 
 
 def cold(folder: str) -> dict:

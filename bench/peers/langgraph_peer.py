@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
 
-from measure import Clock, folder_bytes, main, result
+from measure import WARM_TURNS, Clock, folder_bytes, main, result
 
 CALLS = {"tool": 0}
 
@@ -61,6 +61,8 @@ def asked(thread: str, turns: int) -> tuple:
 
 
 async def loop(folder: str, turns: int) -> dict:
+    await graph(WARM_TURNS).compile().ainvoke(*asked("warm", WARM_TURNS))
+    CALLS["tool"] = 0
     agent = graph(turns).compile()
     clock = Clock()
     await agent.ainvoke(*asked("one", turns))
@@ -70,14 +72,19 @@ async def loop(folder: str, turns: int) -> dict:
 async def durable(folder: str, turns: int, agents: int = 1) -> dict:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    async with AsyncSqliteSaver.from_conn_string(os.path.join(folder, "kept.db")) as saver:
+    warm, kept = os.path.join(folder, "warm"), os.path.join(folder, "kept")
+    os.mkdir(warm), os.mkdir(kept)
+    async with AsyncSqliteSaver.from_conn_string(os.path.join(warm, "kept.db")) as saver:
+        agent = graph(WARM_TURNS).compile(checkpointer=saver)
+        await agent.ainvoke(*asked("warm", WARM_TURNS), durability="sync")
+    async with AsyncSqliteSaver.from_conn_string(os.path.join(kept, "kept.db")) as saver:
         agent = graph(turns).compile(checkpointer=saver)
         clock = Clock()
         await asyncio.gather(
             *(agent.ainvoke(*asked(f"thread-{n}", turns), durability="sync") for n in range(agents))
         )
         took = clock.read()
-    return {**took, "turns": turns * agents, "disk": folder_bytes(folder)}
+    return {**took, "turns": turns * agents, "disk": folder_bytes(kept)}
 
 
 async def fleet(folder: str, turns: int, agents: int, latency_ms: int) -> dict:
@@ -107,10 +114,33 @@ async def fork(folder: str, turns: int) -> dict:
         return {**clock.read(), "calls_again": CALLS["tool"] - before}
 
 
+async def stream(folder: str, deltas: int) -> dict:
+    """One node that hands out a word at a time, through the stream that is made for it."""
+    from langgraph.config import get_stream_writer
+
+    async def talk(state: State) -> dict:
+        say, said = get_stream_writer(), []
+        for at in range(deltas):
+            word = "after " if at % 2 else "word "
+            said.append(word)
+            say(word)
+        return {"messages": [AIMessage(content="".join(said))]}
+
+    built = StateGraph(State)
+    built.add_node("talk", talk)
+    built.add_edge(START, "talk")
+    agent = built.compile()
+    clock, seen = Clock(), 0
+    async for _ in agent.astream({"messages": [HumanMessage("go")]}, stream_mode="custom"):
+        seen += 1
+    assert seen == deltas, seen
+    return {**clock.read(), "deltas": deltas}
+
+
 async def cold(folder: str) -> dict:
     agent = graph(1).compile()
     await agent.ainvoke(*asked("one", 1))
     return {}
 
 
-main({"loop": loop, "durable": durable, "fleet": fleet, "fork": fork, "cold": cold})
+main({"loop": loop, "durable": durable, "fleet": fleet, "fork": fork, "stream": stream, "cold": cold})

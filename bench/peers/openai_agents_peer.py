@@ -9,7 +9,7 @@ os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")
 from agents import Agent, Model, ModelProvider, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from measure import Clock, folder_bytes, main, result
+from measure import WARM_TURNS, Clock, folder_bytes, main, result
 
 CALLS = {"tool": 0}
 
@@ -54,17 +54,21 @@ async def one(turns: int, latency: float = 0.0, session=None) -> None:
 
 
 async def loop(folder: str, turns: int) -> dict:
+    await one(WARM_TURNS)
+    CALLS["tool"] = 0
     clock = Clock()
     await one(turns)
     return {**clock.read(), "turns": turns, "calls": CALLS["tool"]}
 
 
 async def durable(folder: str, turns: int, agents: int = 1) -> dict:
-    path = os.path.join(folder, "kept.db")
-    sessions = [SQLiteSession(f"session-{n}", path) for n in range(agents)]
+    warm, kept = os.path.join(folder, "warm"), os.path.join(folder, "kept")
+    os.mkdir(warm), os.mkdir(kept)
+    await one(WARM_TURNS, session=SQLiteSession("warm", os.path.join(warm, "kept.db")))
+    sessions = [SQLiteSession(f"session-{n}", os.path.join(kept, "kept.db")) for n in range(agents)]
     clock = Clock()
     await asyncio.gather(*(one(turns, session=session) for session in sessions))
-    return {**clock.read(), "turns": turns * agents, "disk": folder_bytes(folder)}
+    return {**clock.read(), "turns": turns * agents, "disk": folder_bytes(kept)}
 
 
 async def fleet(folder: str, turns: int, agents: int, latency_ms: int) -> dict:

@@ -7,7 +7,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPa
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import UsageLimits
 
-from measure import Clock, main, result
+from measure import WARM_TURNS, Clock, main, result
 
 CALLS = {"tool": 0}
 
@@ -39,6 +39,8 @@ async def one(made: Agent, turns: int) -> None:
 
 
 async def loop(folder: str, turns: int) -> dict:
+    await one(agent(WARM_TURNS), WARM_TURNS)
+    CALLS["tool"] = 0
     made = agent(turns)
     clock = Clock()
     await one(made, turns)
@@ -52,9 +54,24 @@ async def fleet(folder: str, turns: int, agents: int, latency_ms: int) -> dict:
     return {**clock.read(), "turns": turns * agents, "ideal": turns * latency_ms / 1000}
 
 
+async def stream(folder: str, deltas: int) -> dict:
+    async def talk(messages, info):
+        for at in range(deltas):
+            yield "after " if at % 2 else "word "
+
+    made = Agent(FunctionModel(stream_function=talk))
+    clock, seen = Clock(), 0
+    async with made.run_stream("go") as run:
+        # A word at a time, as they come: without waiting to join several.
+        async for _ in run.stream_text(delta=True, debounce_by=None):
+            seen += 1
+    assert seen == deltas, seen
+    return {**clock.read(), "deltas": deltas}
+
+
 async def cold(folder: str) -> dict:
     await one(agent(1), 1)
     return {}
 
 
-main({"loop": loop, "fleet": fleet, "cold": cold})
+main({"loop": loop, "fleet": fleet, "stream": stream, "cold": cold})

@@ -9,7 +9,7 @@ from smolagents import CodeAgent, Model, Tool, ToolCallingAgent
 from smolagents.models import ChatMessage, ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
 from smolagents.monitoring import LogLevel
 
-from measure import Clock, main, result
+from measure import WARM_TURNS, Clock, main, result
 
 CALLS = {"tool": 0}
 
@@ -56,18 +56,22 @@ def one(turns: int, latency: float = 0.0) -> None:
 
 
 def loop(folder: str, turns: int) -> dict:
+    one(WARM_TURNS)
+    CALLS["tool"] = 0
     clock = Clock()
     one(turns)
     return {**clock.read(), "turns": turns, "calls": CALLS["tool"]}
 
 
 def code(folder: str, turns: int) -> dict:
+    began = time.perf_counter()
     agent = CodeAgent(
         tools=[], model=Scripted(turns, code=True), max_steps=turns + 5, verbosity_level=LogLevel.OFF
     )
+    ready = time.perf_counter() - began
     clock = Clock()
     agent.run("go")
-    return {**clock.read(), "turns": turns}
+    return {**clock.read(), "turns": turns, "ready": ready, "note": "no sandbox"}
 
 
 def fleet(folder: str, turns: int, agents: int, latency_ms: int) -> dict:

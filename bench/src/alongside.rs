@@ -4,72 +4,94 @@
 //! The crystal is scripted like the models of the peers: it makes the body that an OpenAI-compatible provider would be sent,
 //! with the code that sends it there, and calls a tool that gives a kilobyte until its turns are over.
 
+#[expect(dead_code, reason = "shared with benches that measure what does not pack, too")]
+mod said;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use cantrip::canon::Clock as _;
 use cantrip::circle::gate::builtin;
 use cantrip::circle::javascript::{self, Javascript};
 use cantrip::circle::python::{self, Python};
 use cantrip::circle::{Medium, MediumKind};
-use cantrip::crystal::{Answer, Compatible, Crystal, Failure, Request, Response, Script, Scripted, Sink};
-use cantrip::loom::{AnyLoom, Loom, Memory};
-use cantrip::{Call, Cantrip, Casting, Forking, Runtime};
+use cantrip::crystal::{
+    Answer, Assembler, Charge, Compatible, Crystal, Ending, Failure, Request, Response, Script, Scripted, Sink,
+};
+use cantrip::events::Watcher;
+use cantrip::loom::{AnyLoom, Finish, Loom, Memory};
+use cantrip::stream::{Options, Processor, StreamEvent};
+use cantrip::{Call, Cantrip, Casting, Forking, MachineClock, Runtime};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-const RESULT_BYTES: usize = 1_024;
+/// Turns of a cast before the one that counts.
+const WARM_TURNS: u64 = 2;
 
-/// What the tool gives: a kilobyte that no two turns share.
-fn result(n: u64) -> String {
-    let mut text = format!("{n:020} ");
-    while text.len() < RESULT_BYTES {
-        text += "the quick brown fox jumps over the lazy dog and looks back at it; ";
-    }
-    text.truncate(RESULT_BYTES);
-    text
-}
+/// What the tool gives turn by turn, made before the clock starts.
+static RESULTS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// How often the tool was called.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Looks something up.
-#[cantrip::gate]
+#[cantrip::gate(read_only)]
 async fn look(
     /// Which.
     n: u64,
 ) -> String {
     CALLS.fetch_add(1, Ordering::Relaxed);
-    result(n)
+    RESULTS.get().and_then(|results| results.get(usize::try_from(n).ok()?)).cloned().unwrap_or_default()
 }
 
-/// Calls the tool, or says a program, until its turns are over.
+/// What a [`Model`] says until its turns are over.
+#[derive(Clone, Copy)]
+enum Says {
+    /// Calls of the tool.
+    Calls,
+    /// Calls of the tool, without the body that would be sent: for what a turn costs apart from its bytes.
+    CallsUnsent,
+    /// Programs.
+    Code(MediumKind),
+}
+
 struct Model {
     wire: Compatible,
     turns: u64,
     latency: Duration,
-    code: Option<MediumKind>,
+    says: Says,
+    /// When it was asked, for those who look.
+    asked: Option<Arc<Mutex<Vec<Instant>>>>,
 }
 
 impl Model {
-    fn new(turns: u64, latency: Duration, code: Option<MediumKind>) -> Self {
+    fn new(turns: u64, latency: Duration, says: Says) -> Self {
         let nowhere = "http://127.0.0.1:9/v1".parse().expect("an address");
-        Self { wire: Compatible::new("scripted", &nowhere, None).expect("an endpoint"), turns, latency, code }
+        let wire = Compatible::new("scripted", &nowhere, None).expect("an endpoint");
+        Self { wire, turns, latency, says, asked: None }
     }
 
     fn says(&self, request: &Request) -> Response {
         let at = request.utterances;
-        // A list that could not be written would be a fault of ours: the measurement must not go on.
-        let body = self.wire.body(request).expect("a list can be written");
-        match self.code {
-            None if at < self.turns => Response::call(format!("call_{at}"), "look", json!({ "n": at })),
-            None => Response::call("d", "done", json!({ "answer": body.len() })),
-            Some(_) if at >= self.turns => Response::code(format!("done({})", body.len())),
-            Some(MediumKind::Python) => Response::code(format!("x = sum(range({at}))\nprint(x)")),
-            Some(_) => Response::code(format!("var x = 0; for (var i = 0; i < {at}; i++) x += i; console.log(x)")),
+        let body = match self.says {
+            Says::CallsUnsent => 0,
+            // A list that could not be written would be a fault of ours: the measurement must not go on.
+            Says::Calls | Says::Code(_) => self.wire.body(request).expect("a list can be written").len(),
+        };
+        match self.says {
+            Says::Calls | Says::CallsUnsent if at < self.turns => {
+                Response::call(format!("call_{at}"), "look", json!({ "n": at }))
+            }
+            Says::Calls | Says::CallsUnsent => Response::call("d", "done", json!({ "answer": body })),
+            Says::Code(_) if at >= self.turns => Response::code(format!("done({body})")),
+            Says::Code(MediumKind::Python) => Response::code(format!("x = sum(range({at}))\nprint(x)")),
+            Says::Code(_) => {
+                Response::code(format!("var x = 0; for (var i = 0; i < {at}; i++) x += i; console.log(x)"))
+            }
         }
     }
 }
@@ -80,6 +102,9 @@ impl Crystal for Model {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        if let Some(asked) = &self.asked {
+            asked.lock().expect("nobody panics with it").push(Instant::now());
+        }
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
@@ -87,9 +112,10 @@ impl Crystal for Model {
     }
 }
 
-fn cantrip(turns: u64, latency: Duration) -> Cantrip {
+fn cantrip(model: Model) -> Cantrip {
+    let turns = model.turns;
     Cantrip::builder()
-        .crystal(Model::new(turns, latency, None))
+        .crystal(model)
         .call(Call::new().system_prompt("You look things up."))
         .gate(builtin::done())
         .gate(look())
@@ -126,12 +152,49 @@ async fn cast(runtime: &Runtime, cantrip: &Cantrip) {
     assert!(cast.answer().is_some(), "{:?}", cast.reply());
 }
 
-async fn one(runtime: Runtime, turns: u64, agents: usize, latency: Duration) -> Value {
-    let cantrip = cantrip(turns, latency);
+/// Some turns that do not count: what is made once is made.
+async fn warm(runtime: &Runtime, says: Says) {
+    cast(runtime, &cantrip(Model::new(WARM_TURNS, Duration::ZERO, says))).await;
+    CALLS.store(0, Ordering::Relaxed);
+}
+
+/// So many agents at once, each on its own thread.
+async fn agents(runtime: &Runtime, model: Model, agents: usize) -> Value {
+    let turns = model.turns * agents as u64;
+    let cantrip = cantrip(model);
     let clock = Clock::start();
-    join_all((0..agents).map(|_| cast(&runtime, &cantrip))).await;
+    join_all((0..agents).map(|_| cast(runtime, &cantrip))).await;
     let (wall, cpu) = clock.read();
-    json!({"wall": wall, "cpu": cpu, "turns": turns * agents as u64, "calls": CALLS.load(Ordering::Relaxed)})
+    json!({"wall": wall, "cpu": cpu, "turns": turns, "calls": CALLS.load(Ordering::Relaxed)})
+}
+
+async fn looped(turns: u64, says: Says) -> Value {
+    warm(&Runtime::new(Memory::new()), says).await;
+    agents(&Runtime::new(Memory::new()), Model::new(turns, Duration::ZERO, says), 1).await
+}
+
+async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
+    warm(&stored(&folder.join("warm")), Says::Calls).await;
+    let kept = folder.join("kept");
+    let runtime = stored(&kept);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let model = Model { asked: (count == 1).then(|| asked.clone()), ..Model::new(turns, Duration::ZERO, Says::Calls) };
+    let took = agents(&runtime, model, count).await;
+    drop(runtime);
+    let took = with(took, "disk", folder_bytes(&kept).into());
+    let asked = asked.lock().expect("nobody panics with it");
+    let mut each: Vec<_> = asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    each.sort_by(f64::total_cmp);
+    match each.get(each.len() / 2) {
+        Some(half) => with(took, "p50", (*half).into()),
+        None => took,
+    }
+}
+
+/// The last request is the one that ends it.
+async fn fleet(runtime: Runtime, turns: u64, count: usize, latency: Duration) -> Value {
+    let took = agents(&runtime, Model::new(turns - 1, latency, Says::Calls), count).await;
+    with(took, "ideal", (turns as f64 * latency.as_secs_f64()).into())
 }
 
 fn with(mut value: Value, key: &str, told: Value) -> Value {
@@ -140,19 +203,71 @@ fn with(mut value: Value, key: &str, told: Value) -> Value {
 }
 
 async fn fork(folder: &Path, turns: u64) -> Value {
-    let runtime = Runtime::new(Store::sqlite(folder.join("kept.db")).expect("a store"));
-    let whole = cantrip(turns, Duration::ZERO);
+    let runtime = stored(&folder.join("kept"));
+    let whole = cantrip(Model::new(turns, Duration::ZERO, Says::Calls));
     let cast = runtime.cast(&whole, Casting::on("go")).await;
     let leaf = cast.outcome.and_then(|outcome| outcome.leaf).expect("a turn");
     let thread = runtime.loom().thread(leaf).await.expect("readable");
     let middle = thread.turns[usize::try_from(turns / 2).expect("short") - 1].id;
     let before = CALLS.load(Ordering::Relaxed);
-    let ends = cantrip(0, Duration::ZERO);
+    let ends = cantrip(Model::new(0, Duration::ZERO, Says::Calls));
     let clock = Clock::start();
     let fork = runtime.fork(&ends, middle, Forking::on("and now?")).await;
     let (wall, cpu) = clock.read();
     assert!(fork.answer().is_some(), "{:?}", fork.reply());
     json!({"wall": wall, "cpu": cpu, "calls_again": CALLS.load(Ordering::Relaxed) - before})
+}
+
+/// Says one long text word by word.
+struct Talker(u64);
+
+impl Crystal for Talker {
+    fn name(&self) -> &str {
+        "scripted/talker"
+    }
+
+    async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
+        let mut said = Assembler::new(self.name(), request, heard);
+        for at in 0..self.0 {
+            if let Err(cause) = said.text(if at % 2 == 0 { "word " } else { "after " }) {
+                return Err(said.fail(cause, Charge::Unknown));
+            }
+        }
+        said.finish(Ending::new("talker", Finish::Stop))
+    }
+}
+
+/// Turns what it sees into upserts, as every viewer does.
+struct Viewer {
+    clock: MachineClock,
+    seen: Arc<Mutex<(Processor, u64)>>,
+}
+
+impl Watcher for Viewer {
+    fn see(&self, event: StreamEvent) {
+        let (processor, upserts) = &mut *self.seen.lock().expect("nobody panics with it");
+        let mut emitted = Vec::new();
+        processor.process(&event, self.clock.now(), &mut emitted).expect("within every limit");
+        *upserts += emitted.len() as u64;
+    }
+}
+
+/// A cast that says so many deltas in one item, watched: from the crystal to upserts.
+async fn stream(deltas: u64) -> Value {
+    let seen = Arc::new(Mutex::new((Processor::new(Options::default()), 0)));
+    let runtime = Runtime::new(Memory::new()).watched_by(Viewer { clock: MachineClock::new(), seen: seen.clone() });
+    let cantrip = Cantrip::builder()
+        .crystal(Talker(deltas))
+        .call(Call::new().system_prompt("You talk."))
+        .gate(builtin::done())
+        .ward("max_turns", 1)
+        .build()
+        .expect("it is sound");
+    let clock = Clock::start();
+    cast(&runtime, &cantrip).await;
+    let (wall, cpu) = clock.read();
+    let upserts = seen.lock().expect("nobody panics with it").1;
+    json!({"wall": wall, "cpu": cpu, "deltas": deltas, "upserts": upserts})
 }
 
 async fn code(kind: MediumKind, turns: u64) -> Value {
@@ -169,7 +284,7 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
         | MediumKind::Human => Arc::new(Javascript::start(javascript::Options::default()).expect("it starts")),
     };
     let cantrip = Cantrip::builder()
-        .crystal(Model::new(turns, Duration::ZERO, Some(kind)))
+        .crystal(Model::new(turns, Duration::ZERO, Says::Code(kind)))
         .medium(kind)
         .served_by(medium)
         .gate(builtin::done())
@@ -184,9 +299,9 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
     json!({"wall": wall, "cpu": cpu, "turns": turns, "ready": ready})
 }
 
-fn stored(folder: &Path) -> (Runtime, PathBuf) {
-    let path = folder.join("kept.db");
-    (Runtime::new(AnyLoom::new(Store::sqlite(&path).expect("a store"))), path)
+fn stored(folder: &Path) -> Runtime {
+    std::fs::create_dir_all(folder).expect("a folder to write in");
+    Runtime::new(AnyLoom::new(Store::sqlite(folder.join("kept.db")).expect("a store")))
 }
 
 fn folder_bytes(folder: &Path) -> u64 {
@@ -203,19 +318,15 @@ async fn run(name: &str, given: &HashMap<String, u64>, folder: &Path) -> Option<
     let turns = given.get("turns").copied().unwrap_or(0);
     let agents = given.get("agents").map_or(1, |agents| usize::try_from(*agents).unwrap_or(usize::MAX));
     let latency = Duration::from_millis(given.get("latency_ms").copied().unwrap_or(0));
-    let ideal = turns as f64 * latency.as_secs_f64();
+    RESULTS.set((0..turns.max(WARM_TURNS)).map(said::words).collect()).expect("once");
     Some(match name {
-        "loop" => one(Runtime::new(Memory::new()), turns, 1, Duration::ZERO).await,
-        "durable" => {
-            let (runtime, _) = stored(folder);
-            let took = one(runtime.clone(), turns, agents, Duration::ZERO).await;
-            drop(runtime);
-            with(took, "disk", folder_bytes(folder).into())
-        }
-        // The last request is the one that ends it.
-        "fleet" => with(one(Runtime::new(Memory::new()), turns - 1, agents, latency).await, "ideal", ideal.into()),
-        "fleet_durable" => with(one(stored(folder).0, turns - 1, agents, latency).await, "ideal", ideal.into()),
+        "loop" => looped(turns, Says::Calls).await,
+        "loop_unsent" => looped(turns, Says::CallsUnsent).await,
+        "durable" => durable(folder, turns, agents).await,
+        "fleet" => fleet(Runtime::new(Memory::new()), turns, agents, latency).await,
+        "fleet_durable" => fleet(stored(folder), turns, agents, latency).await,
         "fork" => fork(folder, turns).await,
+        "stream" => stream(given.get("deltas").copied().unwrap_or(0)).await,
         "javascript" => code(MediumKind::Javascript, turns).await,
         "python" => code(MediumKind::Python, turns).await,
         _ => return None,
@@ -237,7 +348,8 @@ fn main() {
         Some(took) => println!("{}", with(took, "peak_kib", peak_kib().into())),
         None => {
             eprintln!(
-                "Usage: alongside loop|durable|fleet|fleet_durable|fork|javascript|python turns=N [agents=N] [latency_ms=N]"
+                "Usage: alongside loop|loop_unsent|durable|fleet|fleet_durable|fork|javascript|python turns=N [agents=N] \
+                 [latency_ms=N]\n       alongside stream deltas=N"
             );
             std::process::exit(2);
         }

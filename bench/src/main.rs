@@ -11,6 +11,8 @@ mod measure;
 #[cfg(feature = "rooms")]
 mod predict;
 #[cfg(feature = "rooms")]
+mod said;
+#[cfg(feature = "rooms")]
 mod spend;
 #[cfg(feature = "rooms")]
 mod store;

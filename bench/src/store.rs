@@ -9,15 +9,15 @@ pub(crate) mod floor;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cantrip_canon::{Entropy, LoomId, SeededEntropy};
+use cantrip_canon::LoomId;
 use cantrip_loom::conformance::{Episode, Weaver};
 use cantrip_loom::{Closing, Environment, Fork, Loom, Origin};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::json;
 
-/// Of a gate, as bytes said.
-const RESULT_BYTES: usize = 1_024;
+use crate::said::{RESULT_BYTES, noise, words};
+
 /// Turns that each row of the table makes durable, shared among its writers.
 const TURNS: usize = 2_048;
 const ROUNDS: usize = 3;
@@ -35,33 +35,12 @@ enum Likeness {
     Noise,
 }
 
-const WORDS: [&str; 32] = [
-    "the", "of", "and", "to", "in", "that", "is", "was", "request", "answer", "server", "error", "file", "line",
-    "while", "reading", "could", "not", "found", "between", "before", "after", "thread", "record", "written", "time",
-    "under", "every", "which", "because", "without", "another",
-];
-const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 impl Likeness {
     fn result(self, n: u64) -> String {
-        let random = SeededEntropy::new(n);
-        let draw = || {
-            let mut bytes = [0];
-            random.fill(&mut bytes);
-            usize::from(bytes[0])
-        };
-        let mut text = format!("{n:020} ");
-        while text.len() < RESULT_BYTES {
-            match self {
-                Self::Words => {
-                    text += WORDS[draw() % WORDS.len()];
-                    text.push(' ');
-                }
-                Self::Noise => text.push(char::from(SIGNS[draw() % SIGNS.len()])),
-            }
+        match self {
+            Self::Words => words(n),
+            Self::Noise => noise(n),
         }
-        text.truncate(RESULT_BYTES);
-        text
     }
 }
 

@@ -1,9 +1,14 @@
 //! rig: its agent with one tool and a scripted model. `rig-peer loop turns=200` answers with one line of JSON, as every
 //! peer's program does.
 
+#[expect(dead_code, reason = "shared with benches that measure what does not pack, too")]
+#[path = "../../../src/said.rs"]
+mod said;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -16,20 +21,14 @@ use rig_core::message::{AssistantContent, Message, Origin, ToolCall, ToolFunctio
 use rig_core::test_utils::{MockFrame, MockScript};
 use serde_json::{Value, json};
 
-const RESULT_BYTES: usize = 1_024;
+/// Turns of an agent before the one that counts.
+const WARM_TURNS: u64 = 2;
+
+/// What the tool gives turn by turn, made before the clock starts.
+static RESULTS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// How often the tool was called.
 static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// What the tool gives: a kilobyte that no two turns share.
-fn result(n: u64) -> String {
-    let mut text = format!("{n:020} ");
-    while text.len() < RESULT_BYTES {
-        text += "the quick brown fox jumps over the lazy dog and looks back at it; ";
-    }
-    text.truncate(RESULT_BYTES);
-    text
-}
 
 #[derive(serde::Deserialize)]
 struct Which {
@@ -55,7 +54,7 @@ impl Tool for Look {
 
     async fn call(&self, _: &mut ToolContext, which: Which) -> Result<String, Infallible> {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        Ok(result(which.n))
+        Ok(RESULTS.get().and_then(|results| results.get(usize::try_from(which.n).ok()?)).cloned().unwrap_or_default())
     }
 }
 
@@ -131,6 +130,11 @@ async fn main() {
     let (turns, agents, latency) = (of("turns", 1), of("agents", 1), Duration::from_millis(of("latency_ms", 0)));
     // In a fleet the last request is the one that ends it.
     let calls = if name == "fleet" { turns - 1 } else { turns };
+    RESULTS.set((0..turns.max(WARM_TURNS)).map(said::words).collect()).expect("once");
+    if name == "loop" {
+        prompted(&agent(WARM_TURNS, Duration::ZERO), WARM_TURNS).await;
+        CALLS.store(0, Ordering::Relaxed);
+    }
     let agent = agent(calls, latency);
     let (wall, cpu) = (Instant::now(), processor());
     join_all((0..agents).map(|_| prompted(&agent, calls))).await;
