@@ -7,6 +7,7 @@
 //! What a wire wrote stays with the list, in pieces that requests share: a request of a thousand messages is written by
 //! writing the two new ones, copying what has not yet come to a whole piece, and counting one more holder of the others.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -51,19 +52,21 @@ impl Written {
         Arc::ptr_eq(&self.by, wire) || self.by == *wire
     }
 
-    /// The next message, as it was written.
-    fn take(&mut self, text: &str) {
-        if text.len() > WRITTEN_BYTES_KEPT_MAX {
-            self.close();
-            self.whole.push(Piece::Long(self.length));
-        } else {
+    /// The next message, as it was written; says whether its text is kept.
+    fn take(&mut self, text: &str) -> bool {
+        let kept = text.len() <= WRITTEN_BYTES_KEPT_MAX;
+        if kept {
             separate(&mut self.rest, self.length);
             self.rest.push_str(text);
             if self.rest.len() >= PIECE_BYTES {
                 self.close();
             }
+        } else {
+            self.close();
+            self.whole.push(Piece::Long(self.length));
         }
         self.length += 1;
+        kept
     }
 
     fn close(&mut self) {
@@ -226,16 +229,21 @@ impl Messages {
             anew = Written::new(by);
             &mut anew
         };
+        let mut long = HashMap::new();
         while let Some(message) = self.list.get(written.length).filter(|_| written.length < self.length) {
-            written.take(&write(message)?);
+            let (at, text) = (written.length, write(message)?);
+            if !written.take(&text) {
+                long.insert(at, text);
+            }
         }
         let mut pieces = Vec::with_capacity(written.whole.len() + 1 + self.aside.len());
         for piece in &written.whole {
             pieces.push(match piece {
                 Piece::Kept(bytes) => bytes.clone(),
-                Piece::Long(at) => match self.list.get(*at) {
-                    Some(message) => element(*at, &write(message)?),
-                    None => continue,
+                Piece::Long(at) => match (long.remove(at), self.list.get(*at)) {
+                    (Some(text), _) => element(*at, &text),
+                    (None, Some(message)) => element(*at, &write(message)?),
+                    (None, None) => continue,
                 },
             });
         }
