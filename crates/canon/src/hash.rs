@@ -7,11 +7,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::json::{WriteFault, canonical, canonical_of};
+use crate::json::{WriteFault, canonical, with_canonical};
 use crate::parsed::Parsed;
 
 const PREFIX: &str = "sha256:";
@@ -60,7 +60,7 @@ pub fn stable_hash(value: &Value) -> Result<Hash, WriteFault> {
 /// assert_eq!(stable_hash_of(&(1, "x")), stable_hash(&serde_json::json!([1, "x"])));
 /// ```
 pub fn stable_hash_of<T: Serialize + ?Sized>(value: &T) -> Result<Hash, WriteFault> {
-    Ok(bytes_hash(canonical_of(value)?.as_bytes()))
+    with_canonical(value, |text| bytes_hash(text.as_bytes()))
 }
 
 /// The hash of bytes as they are. For JSON that is stored as its canonical text this is its [`stable_hash`].
@@ -73,6 +73,20 @@ pub fn stable_hash_of<T: Serialize + ?Sized>(value: &T) -> Result<Hash, WriteFau
 pub fn bytes_hash(bytes: &[u8]) -> Hash {
     let hash = digest(&SHA256, bytes);
     Hash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// The hash of some bytes and the ones behind them, without putting them together.
+///
+/// ```
+/// use cantrip_canon::{bytes_hash, linked_hash};
+///
+/// assert_eq!(linked_hash(b"one", b"other"), bytes_hash(b"oneother"));
+/// ```
+pub fn linked_hash(bytes: &[u8], behind: &[u8]) -> Hash {
+    let mut hash = Context::new(&SHA256);
+    hash.update(bytes);
+    hash.update(behind);
+    Hash(hash.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
 impl Hash {
@@ -94,14 +108,19 @@ impl Hash {
     }
 }
 
+/// Runs with the text of a hash, which lies on the stack.
+fn with_text<R>(hash: &Hash, read: impl FnOnce(&str) -> R) -> R {
+    let mut text = [0; PREFIX.len() + 2 * BYTES];
+    text[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
+    for (pair, byte) in text[PREFIX.len()..].chunks_exact_mut(2).zip(&hash.0) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    read(std::str::from_utf8(&text).expect("a prefix and digits"))
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; PREFIX.len() + 2 * BYTES];
-        text[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
-        for (pair, byte) in text[PREFIX.len()..].chunks_exact_mut(2).zip(&self.0) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        with_text(self, |text| f.write_str(text))
     }
 }
 
@@ -135,7 +154,7 @@ impl FromStr for Hash {
 
 impl Serialize for Hash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        with_text(self, |text| serializer.serialize_str(text))
     }
 }
 

@@ -33,7 +33,7 @@ use std::fmt;
 use serde_json::Number;
 
 pub use canonical::put_text;
-pub use direct::canonical_of;
+pub use direct::{canonical_of, with_canonical};
 pub use read::{Position, ReadFault, ReadRule, read, read_bytes, read_foreign};
 pub use write::{WriteFault, WriteRule, canonical, to_value};
 

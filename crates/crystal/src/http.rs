@@ -207,11 +207,11 @@ impl Endpoint {
     }
 }
 
-/// What is sent: an object. A list that makes up most of it is written first, in pieces that are shared with the requests
-/// before it, and the rest is put behind it.
+/// What is sent: an object. Lists that make up most of it are written first, in pieces that are shared with the requests
+/// before it, and the rest is put behind them.
 pub(crate) struct Body {
     pub fields: Value,
-    pub listed: Option<Listed>,
+    pub lists: Vec<Listed>,
 }
 
 /// A list of an object that begins with it: its elements as text, with the commas between them.
@@ -222,7 +222,7 @@ pub(crate) struct Listed {
 
 impl From<Value> for Body {
     fn from(fields: Value) -> Self {
-        Self { fields, listed: None }
+        Self { fields, lists: Vec::new() }
     }
 }
 
@@ -246,21 +246,23 @@ impl Pieces {
 }
 
 impl From<Body> for Pieces {
-    fn from(Body { fields, listed }: Body) -> Self {
+    fn from(Body { fields, lists }: Body) -> Self {
+        let mut left = VecDeque::with_capacity(lists.iter().map(|list| list.elements.len() + 1).sum::<usize>() + 1);
+        // What stands between the elements of one list and those of the next, or the fields.
+        let mut between = String::from("{");
+        for Listed { name, elements } in lists {
+            between.push_str(&format!("\"{name}\":["));
+            left.push_back(std::mem::replace(&mut between, String::from("],")).into());
+            left.extend(elements);
+        }
         let fields = fields.to_string();
-        let left = match listed {
-            None => VecDeque::from([Bytes::from(fields)]),
-            Some(Listed { name, elements }) => {
-                // The fields behind the brace that opens the object.
-                let rest = fields.strip_prefix('{').unwrap_or("}");
-                let close = if rest == "}" { "]" } else { "]," };
-                let mut left = VecDeque::with_capacity(elements.len() + 2);
-                left.push_back(format!("{{\"{name}\":[").into());
-                left.extend(elements);
-                left.push_back(format!("{close}{rest}").into());
-                left
-            }
-        };
+        match (left.is_empty(), fields.strip_prefix('{')) {
+            (true, _) | (false, None) => between = fields,
+            (false, Some("}")) => between = String::from("]}"),
+            // The fields behind the brace that opens the object.
+            (false, Some(rest)) => between.push_str(rest),
+        }
+        left.push_back(between.into());
         let bytes = left.iter().map(|piece| piece.len() as u64).sum();
         Self { left, bytes }
     }

@@ -25,7 +25,7 @@ type Stretch = Box<[OnceLock<Arc<Message>>]>;
 
 /// What is kept of a wire's text is shared in pieces of about this size: a larger one makes each request copy more that has
 /// not come to a piece yet, a smaller one makes it count more pieces.
-const PIECE_BYTES: usize = 32 << 10;
+const PIECE_BYTES: usize = 16 << 10;
 
 /// What the first wire that was asked wrote of a list: its messages with a comma before each but the first.
 struct Written {

@@ -73,11 +73,10 @@ pub enum Held<T> {
 impl<T: Serialize + DeserializeOwned + Clone> Held<T> {
     /// Holds a value: if its canonical text is longer than [`INLINE_BYTES_MAX`], it becomes one of the step's bodies.
     pub fn of(value: T, bodies: &mut Vec<Body>) -> Result<Self, Error> {
-        let text = json::canonical_of(&value)?;
-        if text.len() <= INLINE_BYTES_MAX {
+        let long = |text: &str| (text.len() > INLINE_BYTES_MAX).then(|| Body::new(text.as_bytes()));
+        let Some(body) = json::with_canonical(&value, long)?.transpose()? else {
             return Ok(Self::Inline { inline: value });
-        }
-        let body = Body::new(text.into_bytes())?;
+        };
         let reference = body.reference();
         if !bodies.iter().any(|known| known.hash == body.hash) {
             bodies.push(body);

@@ -6,6 +6,8 @@
 //! A kind that this version does not know is [`Event::Other`] and passes through unchanged; those of policy,
 //! approvals, money, predictions and jobs stand there until their rooms give them types.
 
+use std::sync::Arc;
+
 use cantrip_canon::{CastId, EntityId, FoldId, Hash, LoomId, Money, RunId, Timestamp, TurnId, json, stable_hash};
 use cantrip_spend::{ApprovalMark, Evaluation, Owner, ReservationId};
 use serde::de::DeserializeOwned;
@@ -449,9 +451,11 @@ macro_rules! kinds {
             }
 
             /// The canonical text that is stored and hashed; `opening` goes into the first record of a run.
-            pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<String, Error> {
+            pub(crate) fn payload(&self, opening: Option<&Opening>) -> Result<Arc<str>, Error> {
                 match self {
-                    $(Self::$kind(told) => Ok(json::canonical_of(&Payload { told, run: opening, v: VERSION })?),)+
+                    $(Self::$kind(told) => {
+                        Ok(json::with_canonical(&Payload { told, run: opening, v: VERSION }, |text| text.into())?)
+                    })+
                     Self::Other { payload, .. } => passed_on(payload.clone(), opening),
                 }
             }
@@ -483,12 +487,12 @@ struct Payload<'a, T: Serialize> {
 }
 
 /// The text of a payload without a type. What another version wrote is passed on as it is.
-fn passed_on(mut fields: Map<String, Value>, opening: Option<&Opening>) -> Result<String, Error> {
+fn passed_on(mut fields: Map<String, Value>, opening: Option<&Opening>) -> Result<Arc<str>, Error> {
     fields.entry("v").or_insert_with(|| VERSION.into());
     if let Some(opening) = opening {
         fields.insert("run".to_owned(), json::to_value(opening)?);
     }
-    Ok(json::canonical(&Value::Object(fields))?)
+    Ok(json::canonical(&Value::Object(fields))?.into())
 }
 
 fn read<T: DeserializeOwned>(payload: Map<String, Value>) -> Result<T, serde_json::Error> {

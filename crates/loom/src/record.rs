@@ -4,7 +4,7 @@
 //! on every field of it, known or not, and verification hashes what is stored before anything reads it. A typed
 //! payload in its place was rejected, since writing it again would lose what this version does not know.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash, json};
@@ -45,7 +45,7 @@ impl Draft {
             // It may bear the name of a kind that has a type by now; then it has to fit it.
             event = Event::read(&Kind::named(kind), &payload, opening.is_some())?.0;
         }
-        Ok(Self { at, kind: event.kind(), payload: payload.into(), event, opening, epoch: None })
+        Ok(Self { at, kind: event.kind(), payload, event, opening, epoch: None })
     }
 
     /// A copy of a record that was written elsewhere.
@@ -129,13 +129,13 @@ pub struct Record {
 impl Record {
     /// The record that a draft becomes behind the one with hash `previous`.
     pub fn written(draft: &Draft, run: RunId, seq: Seq, epoch: Epoch, previous: Option<&Hash>) -> Self {
-        let hash = event_hash(&run.to_string(), seq, draft.kind.as_str(), draft.at, &draft.payload, previous);
+        let hash = event_hash(run, seq, draft.kind.as_str(), draft.at, &draft.payload, previous);
         Self { run, seq, kind: draft.kind.clone(), at: draft.at, epoch, payload: draft.payload.clone(), hash }
     }
 
     /// What its hash has to be behind the record with hash `previous`.
     pub fn expected_hash(&self, previous: Option<&Hash>) -> Hash {
-        event_hash(&self.run.to_string(), self.seq, self.kind.as_str(), self.at, &self.payload, previous)
+        event_hash(self.run, self.seq, self.kind.as_str(), self.at, &self.payload, previous)
     }
 
     /// What it says.
@@ -167,9 +167,9 @@ impl Record {
 ///
 /// Canonical JSON of fixed fields, put together directly: every part is an id, a number, a name or a hash, and the
 /// keys stand in order, so this is what the canonical writer gives. A test compares the two.
-fn event_hash(run: &str, seq: Seq, kind: &str, at: Timestamp, payload: &str, previous: Option<&Hash>) -> Hash {
+fn event_hash(run: impl Display, seq: Seq, kind: &str, at: Timestamp, payload: &str, previous: Option<&Hash>) -> Hash {
     let payload_hash = bytes_hash(payload.as_bytes());
-    let mut text = String::with_capacity(LINK_BYTES_EXPECTED + run.len() + kind.len());
+    let mut text = String::with_capacity(LINK_BYTES_EXPECTED + kind.len());
     // Writing to a string cannot fail.
     let _ = write!(text, "{{\"at\":\"{at}\",\"kind\":\"event\",\"payload_hash\":\"{payload_hash}\",\"prev_hash\":");
     let _ = match previous {
@@ -182,8 +182,8 @@ fn event_hash(run: &str, seq: Seq, kind: &str, at: Timestamp, payload: &str, pre
     bytes_hash(text.as_bytes())
 }
 
-/// What a link has beside the run and the kind, or a little more.
-const LINK_BYTES_EXPECTED: usize = 320;
+/// What a link has beside the kind, or a little more.
+const LINK_BYTES_EXPECTED: usize = 360;
 
 #[cfg(test)]
 mod tests {

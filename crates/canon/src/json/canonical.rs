@@ -76,22 +76,26 @@ fn sorted(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
 }
 
 /// Keys go by their UTF-16 units. That is the order of their bytes, except between the characters that take two units
-/// and the last ones that take one: both begin with a byte from 0xee on.
+/// and the last ones that take one: where two keys part with those, their first bytes are from 0xee on, and on either side of
+/// 0xf0.
 pub(super) fn in_order(one: &str, other: &str) -> Ordering {
-    let high = |text: &str| text.bytes().any(|byte| byte >= 0xee);
-    match one.as_bytes().cmp(other.as_bytes()) {
-        Ordering::Equal => Ordering::Equal,
-        order if !high(one) || !high(other) => order,
-        Ordering::Less | Ordering::Greater => one.encode_utf16().cmp(other.encode_utf16()),
+    let parted = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
+    match parted {
+        None => one.len().cmp(&other.len()),
+        Some((one, other)) if one.min(other) >= 0xee && (one < 0xf0) != (other < 0xf0) => other.cmp(&one),
+        Some((one, other)) => one.cmp(&other),
     }
 }
 
 pub(super) fn put_number(out: &mut String, number: &Number) {
     match number.as_i64() {
-        // Writing to a string does not fail.
-        Some(whole) => _ = write!(out, "{whole}"),
+        Some(whole) => put_whole(out, whole),
         None => out.push_str(&serde_json_canonicalizer::to_string(number).expect("a checked number is finite")),
     }
+}
+
+pub(super) fn put_whole(out: &mut String, whole: i64) {
+    out.push_str(itoa::Buffer::new().format(whole));
 }
 
 /// Appends a text as canonical JSON.
@@ -108,21 +112,23 @@ pub fn put_text(out: &mut String, text: &str) {
 }
 
 /// Whether a byte may not stand in a text as it is.
-const ESCAPED: [bool; 256] = {
-    let mut escaped = [false; 256];
-    let mut control = 0;
-    while control < 0x20 {
-        escaped[control] = true;
-        control += 1;
-    }
-    escaped[b'"' as usize] = true;
-    escaped[b'\\' as usize] = true;
-    escaped
-};
+const fn is_escaped(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// Where the first byte is that may not stand in a text as it is. Most texts have few, so it looks at many at once, without
+/// a branch for each.
+fn first_escaped(bytes: &[u8]) -> Option<usize> {
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    let clean = chunks.iter().take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | is_escaped(*byte)));
+    let clean = clean.count() * 16;
+    let left = if clean == chunks.len() * 16 { rest } else { &bytes[clean..] };
+    left.iter().position(|byte| is_escaped(*byte)).map(|at| clean + at)
+}
 
 pub(super) fn put_escaped(out: &mut String, text: &str) {
     let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| ESCAPED[usize::from(byte)]) {
+    while let Some(at) = first_escaped(rest.as_bytes()) {
         out.push_str(&rest[..at]);
         match rest.as_bytes()[at] {
             b'"' => out.push_str("\\\""),

@@ -5,15 +5,16 @@
 //! text; where a type names them in another order than the standard's, their stretches are put in order when the last one is
 //! written. The rules are those of [`to_value`](super::to_value), and a test holds the two to the same bytes and faults.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
 use serde::ser::{self, Serialize, Serializer};
 
-use super::canonical::{in_order, put_escaped, put_number, put_text};
+use super::canonical::{in_order, put_escaped, put_number, put_text, put_whole};
 use super::key::Key;
 use super::number;
-use super::write::{WriteFault, WriteRule, deeper, outside, whole};
+use super::write::{WriteFault, WriteRule, deeper, exactly, outside};
 
 /// The canonical text of a typed value: what [`canonical`](super::canonical) gives for its [`to_value`](super::to_value).
 ///
@@ -28,51 +29,98 @@ use super::write::{WriteFault, WriteRule, deeper, outside, whole};
 /// assert_eq!(json::canonical_of(&Said { to: "you", about: None }).unwrap(), r#"{"about":null,"to":"you"}"#);
 /// ```
 pub fn canonical_of<T: Serialize + ?Sized>(value: &T) -> Result<String, WriteFault> {
-    let mut page = Page::default();
-    value.serialize(Writer { page: &mut page, depth: 0 })?;
-    Ok(page.text)
+    with_canonical(value, str::to_owned)
 }
+
+/// What `read` makes of the canonical text of a typed value: for those who hash it, or keep it in another form, and need no
+/// text of their own.
+///
+/// ```
+/// use cantrip_canon::json;
+///
+/// assert_eq!(json::with_canonical(&(1, "x"), str::len).unwrap(), "[1,\"x\"]".len());
+/// ```
+pub fn with_canonical<T: Serialize + ?Sized, R>(value: &T, read: impl FnOnce(&str) -> R) -> Result<R, WriteFault> {
+    // Taken out while it is written on: a value whose writing asks for another text gets a new page.
+    let mut page = PAGE.take().unwrap_or_default();
+    page.clear();
+    let written = value.serialize(Writer { page: &mut page, depth: 0 }).map(|()| read(&page.text));
+    if page.text.capacity() + page.sorted.capacity() <= PAGE_BYTES_KEPT {
+        PAGE.set(Some(page));
+    }
+    written
+}
+
+thread_local! {
+    /// Written on again and again, so that a text grows into room that is there.
+    static PAGE: Cell<Option<Box<Page>>> = const { Cell::new(None) };
+}
+
+/// A page that has grown beyond this is given back.
+const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 /// The text so far, and the entries of the maps that are being written, outermost first.
 #[derive(Default)]
 struct Page {
     text: String,
     entries: Vec<Entry>,
-    /// The keys of those entries, one behind the other.
+    /// The keys of those entries that no type names, one behind the other.
     keys: String,
+    /// Entries in the order they are to have.
+    order: Vec<usize>,
+    /// Their text in that order.
+    sorted: String,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where its key begins in the keys.
-    key: usize,
+    key: Named,
     /// Where it begins in the text.
     at: usize,
 }
 
+/// The key of an entry.
+#[derive(Clone, Copy)]
+enum Named {
+    Field(&'static str),
+    /// Its stretch of the keys.
+    Key(usize, usize),
+}
+
 impl Page {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.entries.clear();
+        self.keys.clear();
+    }
+
     fn key(&self, index: usize) -> &str {
-        let end = self.entries.get(index + 1).map_or(self.keys.len(), |next| next.key);
-        &self.keys[self.entries[index].key..end]
+        match self.entries[index].key {
+            Named::Field(name) => name,
+            Named::Key(from, to) => &self.keys[from..to],
+        }
     }
 
     /// Puts the entries from `first` on, which begin at `from` in the text, in the standard's order.
     fn sort(&mut self, first: usize, from: usize) -> Result<(), WriteFault> {
-        let end = |index: usize| self.entries.get(index + 1).map_or(self.text.len(), |next| next.at - 1);
-        let mut order: Vec<usize> = (first..self.entries.len()).collect();
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(first..self.entries.len());
         order.sort_unstable_by(|one, other| in_order(self.key(*one), self.key(*other)));
         if let Some(pair) = order.windows(2).find(|pair| self.key(pair[0]) == self.key(pair[1])) {
             return Err(WriteFault::from(WriteRule::DuplicateKey).inside(self.key(pair[0])));
         }
-        let mut sorted = String::with_capacity(self.text.len() - from);
-        for index in order {
-            if !sorted.is_empty() {
-                sorted.push(',');
+        self.sorted.clear();
+        for index in &order {
+            if !self.sorted.is_empty() {
+                self.sorted.push(',');
             }
-            sorted.push_str(&self.text[self.entries[index].at..end(index)]);
+            let end = self.entries.get(index + 1).map_or(self.text.len(), |next| next.at - 1);
+            self.sorted.push_str(&self.text[self.entries[*index].at..end]);
         }
         self.text.truncate(from);
-        self.text.push_str(&sorted);
+        self.text.push_str(&self.sorted);
+        self.order = order;
         Ok(())
     }
 }
@@ -93,8 +141,9 @@ impl<'p> Writer<'p> {
     fn entries(mut self, variant: Option<&'static str>) -> Result<Entries<'p>, WriteFault> {
         let depth = self.enter(variant)?;
         self.page.text.push('{');
-        let (first, from) = (self.page.entries.len(), self.page.text.len());
-        Ok(Entries { page: self.page, depth, first, from, in_order: true, variant })
+        let Page { text, entries, keys, .. } = &*self.page;
+        let (first, from, keys) = (entries.len(), text.len(), keys.len());
+        Ok(Entries { page: self.page, depth, first, from, keys, in_order: true, variant })
     }
 
     /// How deep the inside of a container is, within the map that names a variant if there is one.
@@ -127,7 +176,7 @@ impl Write for Escaping<'_> {
 macro_rules! whole_numbers {
     ($($method:ident: $number:ty,)+) => {
         $(fn $method(self, value: $number) -> Result<(), WriteFault> {
-            put_number(&mut self.page.text, &whole(value)?);
+            put_whole(&mut self.page.text, exactly(value)?);
             Ok(())
         })+
     };
@@ -306,24 +355,29 @@ struct Entries<'p> {
     first: usize,
     /// Where that begins in the text.
     from: usize,
+    /// Where its keys begin.
+    keys: usize,
     /// Whether they came in the standard's order so far.
     in_order: bool,
     variant: Option<&'static str>,
 }
 
 impl Entries<'_> {
-    /// Begins an entry whose key was appended to the keys at `key`.
-    fn begin(&mut self, key: usize) {
-        let index = self.page.entries.len();
+    fn begin(&mut self, key: Named) {
+        let page = &mut *self.page;
+        let index = page.entries.len();
         if index > self.first {
-            self.page.text.push(',');
+            page.text.push(',');
         }
-        self.page.entries.push(Entry { key, at: self.page.text.len() });
+        page.entries.push(Entry { key, at: page.text.len() });
         if index > self.first && self.in_order {
-            self.in_order = in_order(self.page.key(index - 1), self.page.key(index)) == Ordering::Less;
+            self.in_order = in_order(page.key(index - 1), page.key(index)) == Ordering::Less;
         }
-        put_text(&mut self.page.text, &self.page.keys[key..]);
-        self.page.text.push(':');
+        match key {
+            Named::Field(name) => put_text(&mut page.text, name),
+            Named::Key(from, to) => put_text(&mut page.text, &page.keys[from..to]),
+        }
+        page.text.push(':');
     }
 
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), WriteFault> {
@@ -337,9 +391,7 @@ impl Entries<'_> {
         if !self.in_order {
             self.page.sort(self.first, self.from).map_err(|fault| outside(self.variant, fault))?;
         }
-        if let Some(first) = self.page.entries.get(self.first) {
-            self.page.keys.truncate(first.key);
-        }
+        self.page.keys.truncate(self.keys);
         self.page.entries.truncate(self.first);
         self.page.text.push_str(if self.variant.is_some() { "}}" } else { "}" });
         Ok(())
@@ -382,9 +434,7 @@ macro_rules! structs {
                 key: &'static str,
                 entry: &T,
             ) -> Result<(), WriteFault> {
-                let at = self.page.keys.len();
-                self.page.keys.push_str(key);
-                self.begin(at);
+                self.begin(Named::Field(key));
                 self.value(entry)
             }
 
@@ -407,7 +457,7 @@ impl ser::SerializeMap for Entries<'_> {
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), WriteFault> {
         let at = self.page.keys.len();
         key.serialize(Key(&mut self.page.keys)).map_err(|fault| outside(self.variant, fault))?;
-        self.begin(at);
+        self.begin(Named::Key(at, self.page.keys.len()));
         Ok(())
     }
 

@@ -104,7 +104,11 @@ pub(super) fn exact(given: &Number) -> Result<Number, WriteFault> {
 }
 
 pub(super) fn whole<I: TryInto<i64>>(value: I) -> Result<Number, WriteFault> {
-    integer(value).map(Number::from).ok_or_else(|| WriteRule::InexactInteger.into())
+    exactly(value).map(Number::from)
+}
+
+pub(super) fn exactly<I: TryInto<i64>>(value: I) -> Result<i64, WriteFault> {
+    integer(value).ok_or_else(|| WriteRule::InexactInteger.into())
 }
 
 pub(super) fn deeper(depth: usize) -> Result<usize, WriteFault> {

@@ -1,6 +1,6 @@
 //! What is known of the list without reading it again: its hash, its size, and whether results follow their calls.
 
-use cantrip_canon::{Hash, bytes_hash, json};
+use cantrip_canon::{Hash, bytes_hash, json, linked_hash};
 use cantrip_loom::Message;
 
 use super::{Measure, Pairing};
@@ -22,12 +22,10 @@ impl Default for Tally {
 
 impl Tally {
     pub(super) fn take(&mut self, message: &Message, measure: &Measure) {
-        let text = written(message);
-        let mut linked = Vec::with_capacity(32 + text.len());
-        linked.extend_from_slice(self.digest.as_bytes());
-        linked.extend_from_slice(text.as_bytes());
-        self.digest = bytes_hash(&linked);
-        self.bytes += text.len() as u64;
+        let digest = self.digest;
+        let (hash, bytes) = with_written(message, |text| (linked_hash(digest.as_bytes(), text.as_bytes()), text.len()));
+        self.digest = hash;
+        self.bytes += bytes as u64;
         self.tokens += measure.tokens(message);
         self.pairing.take(message);
     }
@@ -35,6 +33,6 @@ impl Tally {
 
 /// The canonical text of a message. What came from a record has one; the rest is hashed as it is written, since a list
 /// that cannot be hashed is still sent.
-fn written(message: &Message) -> String {
-    json::canonical_of(message).unwrap_or_else(|_| serde_json::to_string(message).unwrap_or_default())
+fn with_written<R>(message: &Message, read: impl Fn(&str) -> R) -> R {
+    json::with_canonical(message, &read).unwrap_or_else(|_| read(&serde_json::to_string(message).unwrap_or_default()))
 }

@@ -88,7 +88,7 @@ impl<G: Gate> Erased for G {
 /// stays as it was made.
 #[derive(Clone)]
 pub struct AnyGate {
-    promises: Promises,
+    promises: Arc<Promises>,
     gate: Arc<dyn Erased>,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Debug for AnyGate {
 
 impl<G: Gate> From<G> for AnyGate {
     fn from(gate: G) -> Self {
-        Self { promises: gate.promises().clone(), gate: Arc::new(gate) }
+        Self { promises: Arc::new(gate.promises().clone()), gate: Arc::new(gate) }
     }
 }
 
@@ -116,49 +116,50 @@ impl AnyGate {
     /// The same gate with other labels, where its maker knows better than its kind.
     #[must_use]
     pub fn labelled(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
-        self.promises.labels = Labels::of(labels);
+        Arc::make_mut(&mut self.promises).labels = Labels::of(labels);
         self
     }
 
     /// The same gate with further labels, where someone else says what it brings in: that can only raise them.
     #[must_use]
     pub fn raised(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
-        self.promises.labels.take(&Labels::of(labels));
+        Arc::make_mut(&mut self.promises).labels.take(&Labels::of(labels));
         self
     }
 
     /// The same gate with its results kept out of the context.
     #[must_use]
     pub fn ephemeral(mut self, ephemeral: bool) -> Self {
-        self.promises.ephemeral = ephemeral;
+        Arc::make_mut(&mut self.promises).ephemeral = ephemeral;
         self
     }
 
     /// The same gate as one that moves money.
     #[must_use]
     pub fn settling(mut self, settlement: Settlement) -> Self {
-        self.promises.settlement = Some(settlement);
+        Arc::make_mut(&mut self.promises).settlement = Some(settlement);
         self
     }
 
     /// The same gate with another description.
     #[must_use]
     pub fn described(mut self, description: impl Into<String>) -> Self {
-        self.promises.description = description.into();
+        Arc::make_mut(&mut self.promises).description = description.into();
         self
     }
 
     /// The same gate with another schema: what is shown, and what its arguments are checked against.
     #[must_use]
     pub fn parameters(mut self, parameters: Value) -> Self {
-        self.promises.parameters = parameters;
+        Arc::make_mut(&mut self.promises).parameters = parameters;
         self
     }
 
     /// Under its own name, if it came under an older one.
     pub(crate) fn canonical(mut self) -> Self {
         if canonical_name(&self.promises.name) != self.promises.name {
-            self.promises.name = canonical_name(&self.promises.name).to_owned();
+            let name = canonical_name(&self.promises.name).to_owned();
+            Arc::make_mut(&mut self.promises).name = name;
         }
         self
     }

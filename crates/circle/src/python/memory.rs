@@ -9,16 +9,17 @@
 //! Counting the whole process and taking the difference was rejected: another thread's buffers would stop a program
 //! that did nothing.
 //!
-//! The unsafe code is the allocator, and it is sound because it is the system's: each method hands its arguments on as
-//! they came and returns what the system returned. Beside that it reads a flag without a destructor, which needs no
+//! The unsafe code is the allocator, and it is sound because it is mimalloc's: each method hands its arguments on as
+//! they came and returns what came back. Beside that it reads a flag without a destructor, which needs no
 //! allocation, and changes atomic numbers. It never unwinds and never refuses; past the hard limit it does not return.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use mimalloc::MiMalloc;
 use monty_types::{BASELINE_MEMORY, LIVE_MEMORY};
 
 /// Where the count begins: a session may give back what was taken for it before, and the number must not wrap.
@@ -34,7 +35,8 @@ thread_local! {
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The system's allocator, which counts for the Python medium.
+/// mimalloc, which counts for the Python medium. A turn asks for memory some hundreds of times and many agents do so at
+/// once, which the allocators of most systems are slower at.
 ///
 /// A program that runs Python in its own process, and the worker process, installs it:
 ///
@@ -82,31 +84,31 @@ fn out_of_memory() -> ! {
 /// The signal by which a worker ends when a session passes its hard limit.
 pub(super) const OUT_OF_MEMORY: rustix::process::Signal = rustix::process::Signal::USR1;
 
-// SAFETY: every method is that of the system's allocator, with the same arguments; see above.
+// SAFETY: every method is that of mimalloc, with the same arguments; see above.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: the caller's promises are the system's.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's promises are passed on.
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: the caller's promises are the system's.
-        unsafe { System.alloc_zeroed(layout) }
+        // SAFETY: the caller's promises are passed on.
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         taken(size);
         given_back(layout.size());
-        // SAFETY: the caller's promises are the system's.
-        unsafe { System.realloc(block, layout, size) }
+        // SAFETY: the caller's promises are passed on.
+        unsafe { MiMalloc.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         given_back(layout.size());
-        // SAFETY: the caller's promises are the system's.
-        unsafe { System.dealloc(block, layout) }
+        // SAFETY: the caller's promises are passed on.
+        unsafe { MiMalloc.dealloc(block, layout) }
     }
 }
 

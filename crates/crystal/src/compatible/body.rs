@@ -1,23 +1,25 @@
 //! What is sent.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cantrip_canon::json::put_text;
 use cantrip_loom::{Content, GateCall, Message, Part};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::assembler::written;
+use crate::assembler::written as arguments;
 use crate::http::{Body, Listed};
 use crate::list::element;
-use crate::{Choice, Profile, Request, ThinkingBy};
+use crate::{Choice, Definition, Profile, Request, ThinkingBy};
 
 /// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
 pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Profile) -> Result<Body, String> {
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let write = |message: &Message| wire(message, request, name).map(|value| value.to_string());
+    let write = |message: &Message| written(message, request, name);
     let mut messages = request.messages.written(name, write)?;
     if let Some(told) = told {
         messages.push(element(request.messages.len(), &told.to_string()));
@@ -46,15 +48,9 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
     }
     set(&mut body, "seed", sampling.seed.map(Value::from));
     set(&mut body, "stop", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
+    let mut lists = vec![Listed { name: "messages", elements: messages }];
     if !request.definitions.is_empty() {
-        let tools = request.definitions.iter().map(|definition| {
-            json!({"type": "function", "function": {
-                "name": definition.name,
-                "description": definition.description,
-                "parameters": definition.parameters,
-            }})
-        });
-        set(&mut body, "tools", Some(tools.collect()));
+        lists.push(Listed { name: "tools", elements: vec![tools(&request.definitions).into()] });
         let choice = match request.choice {
             Choice::Auto => "auto",
             Choice::Required => "required",
@@ -62,7 +58,7 @@ pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Prof
         };
         set(&mut body, "tool_choice", Some(choice.into()));
     }
-    Ok(Body { fields: body, listed: Some(Listed { name: "messages", elements: messages }) })
+    Ok(Body { fields: body, lists })
 }
 
 fn set(body: &mut Value, key: &str, value: Option<Value>) {
@@ -71,43 +67,85 @@ fn set(body: &mut Value, key: &str, value: Option<Value>) {
     }
 }
 
-fn wire(message: &Message, request: &Request, name: &str) -> Result<Value, String> {
-    Ok(match message {
-        Message::System { content } => json!({"role": "system", "content": content.text()}),
-        Message::User { content } => json!({"role": "user", "content": shown(content, request)?}),
+/// The definitions as elements of a list.
+fn tools(definitions: &[Definition]) -> String {
+    let mut text = String::new();
+    for Definition { name, description, parameters } in definitions {
+        text.push_str(if text.is_empty() { "{" } else { ",{" });
+        text.push_str("\"type\":\"function\",\"function\":{\"name\":");
+        put_text(&mut text, name);
+        text.push_str(",\"description\":");
+        put_text(&mut text, description);
+        // Writing to a string does not fail.
+        let _ = write!(text, ",\"parameters\":{parameters}}}}}");
+    }
+    text
+}
+
+/// A message as an element of the list. It is written without a tree of values: of a long thread this is most of what a
+/// request costs.
+fn written(message: &Message, request: &Request, name: &str) -> Result<String, String> {
+    let mut text = String::from("{\"role\":");
+    match message {
+        Message::System { content } => {
+            text.push_str("\"system\",\"content\":");
+            put_text(&mut text, &content.text());
+        }
+        Message::User { content } => {
+            text.push_str("\"user\",\"content\":");
+            match content {
+                Content::Text(said) => put_text(&mut text, said),
+                Content::Parts(parts) => text.push_str(&shown(parts, request)?.to_string()),
+            }
+        }
         Message::Tool { tool_call_id, content, .. } => {
-            json!({"role": "tool", "tool_call_id": tool_call_id, "content": content.text()})
+            text.push_str("\"tool\",\"tool_call_id\":");
+            put_text(&mut text, tool_call_id);
+            text.push_str(",\"content\":");
+            put_text(&mut text, &content.text());
         }
         Message::Assistant { content, calls, parts } => {
-            let mut fields = Map::new();
-            fields.insert("role".to_owned(), "assistant".into());
-            fields.insert("content".to_owned(), content.as_ref().map(Content::text).into());
-            if !calls.is_empty() {
-                fields.insert("tool_calls".to_owned(), calls.iter().map(called).collect());
-            }
             // Only what this endpoint said itself; what another one said, it cannot read.
-            match parts {
-                Some(own) if own.provider == name => {
-                    let own = own.parts.as_object().into_iter().flatten();
-                    fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+            let own = parts.as_ref().filter(|own| own.provider == name).and_then(|own| own.parts.as_object());
+            let is_own = |key: &str| own.is_some_and(|own| own.contains_key(key));
+            text.push_str("\"assistant\"");
+            if !is_own("content") {
+                text.push_str(",\"content\":");
+                match content {
+                    Some(said) => put_text(&mut text, &said.text()),
+                    None => text.push_str("null"),
                 }
-                Some(_) | None => {}
             }
-            Value::Object(fields)
+            if !calls.is_empty() && !is_own("tool_calls") {
+                text.push_str(",\"tool_calls\":[");
+                for (index, call) in calls.iter().enumerate() {
+                    put_call(&mut text, index, call);
+                }
+                text.push(']');
+            }
+            for (key, part) in own.into_iter().flatten().filter(|(key, _)| *key != "role") {
+                text.push(',');
+                put_text(&mut text, key);
+                // Writing to a string does not fail.
+                let _ = write!(text, ":{part}");
+            }
         }
-    })
+    }
+    text.push('}');
+    Ok(text)
 }
 
-fn called(call: &GateCall) -> Value {
-    let arguments = written(&call.args);
-    json!({"id": call.tool_call_id, "type": "function", "function": {"name": call.gate, "arguments": arguments}})
+fn put_call(text: &mut String, index: usize, call: &GateCall) {
+    text.push_str(if index == 0 { "{\"id\":" } else { ",{\"id\":" });
+    put_text(text, &call.tool_call_id);
+    text.push_str(",\"type\":\"function\",\"function\":{\"name\":");
+    put_text(text, &call.gate);
+    text.push_str(",\"arguments\":");
+    put_text(text, &arguments(&call.args));
+    text.push_str("}}");
 }
 
-fn shown(content: &Content, request: &Request) -> Result<Value, String> {
-    let parts = match content {
-        Content::Text(text) => return Ok(text.as_str().into()),
-        Content::Parts(parts) => parts,
-    };
+fn shown(parts: &[Part], request: &Request) -> Result<Value, String> {
     let shown = parts.iter().map(|part| match part {
         Part::Text { text } => Ok(json!({"type": "text", "text": text})),
         Part::Image { media_type, image } => {
