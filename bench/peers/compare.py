@@ -141,11 +141,12 @@ def measured(contenders: list, quick: bool) -> str:
     def of(*names: str) -> list:
         return [ours, *(peers[name] for name in names)]
 
-    rounds = 2 if quick else 5
+    rounds = 2 if quick else 3
+    # Of what takes some peers a minute and more each time.
+    few = 1 if quick else 2
     table = Table(contenders)
-    for turns in [50, 200] if quick else [50, 200, 1000]:
-        # A thousand turns take some peers half a minute each time.
-        taken = race(contenders, "loop", {"turns": turns}, min(rounds, 2) if turns == 1000 else rounds, "cpu")
+    for turns in [200] if quick else [50, 200, 1000]:
+        taken = race(contenders, "loop", {"turns": turns}, few if turns == 1000 else rounds, "cpu")
         table.row(f"loop, {turns} turns: CPU a turn", taken, micros("cpu"), each("cpu"))
         for peer, least in {200: {"langgraph": 50, "rig": 20}, 1000: {"langgraph": 40, "rig": 40}}.get(turns, {}).items():
             goals.times(f"loop, {turns} turns, CPU a turn", taken, peer, each("cpu"), least)
@@ -173,7 +174,7 @@ def measured(contenders: list, quick: bool) -> str:
         goals.most(f"durable, {turns} turns, p50 of a turn", taken[OURS]["p50"] * 1e3, 1, "ms")
         goals.most(f"durable, {turns} turns, bytes beside the results alone", taken[OURS]["disk"] / (turns << 10), 2)
     agents = 64 if quick else 256
-    taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, rounds, "wall")
+    taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, few, "wall")
     table.row(f"durable, {agents} agents: wall a turn", taken, micros("wall"), each("wall"))
     goals.times(f"durable, {agents} agents, wall a turn", taken, "langgraph", each("wall"), 20)
     fleet = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "rig"]
@@ -217,14 +218,15 @@ def measured(contenders: list, quick: bool) -> str:
     )
     goals.most("fork at turn 100 of 200, and one more turn", taken[OURS]["wall"] * 1e3, 2, "ms")
     goals.most("fork, tools that run again", taken[OURS]["calls_again"], 0, "tools")
-    taken = race(of("langgraph", "pydantic_ai"), "stream", {"deltas": 200_000}, rounds, "wall")
+    deltas = 20_000 if quick else 200_000
+    taken = race(of("langgraph", "pydantic_ai"), "stream", {"deltas": deltas}, few, "wall")
     table.row(
-        "stream, 200,000 deltas in one item",
+        f"stream, {deltas:,} deltas in one item",
         taken,
         lambda took: f"{took['wall']:.3f} s",
         lambda took: took["wall"],
     )
-    goals.most("stream, 200,000 deltas", taken[OURS]["wall"], 0.3, "s")
+    goals.most(f"stream, {deltas:,} deltas", taken[OURS]["wall"], 0.3, "s")
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([ours.environment["BENCH_CANTRIP"], "new", "hello"], cwd=folder, check=True, capture_output=True)
         taken = cold(contenders, rounds, Path(folder) / "hello.toml")

@@ -185,7 +185,6 @@ async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
     let model = Model { asked: (count == 1).then(|| asked.clone()), ..Model::new(turns, Duration::ZERO, Says::Calls) };
     let took = agents(&runtime, model, count).await;
     drop(runtime);
-    closed(&kept.join("kept.db-wal")).await;
     let took = with(took, "disk", folder_bytes(&kept).into());
     let asked = asked.lock().expect("nobody panics with it");
     let mut each: Vec<_> = asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
@@ -307,17 +306,6 @@ async fn code(kind: MediumKind, turns: u64) -> Value {
 fn stored(folder: &Path) -> Runtime {
     std::fs::create_dir_all(folder).expect("a folder to write in");
     Runtime::new(AnyLoom::new(Store::sqlite(folder.join("kept.db")).expect("a store")))
-}
-
-/// The store closes on a thread of its own, and takes its log into the file as the last thing: then it is gone.
-async fn closed(log: &Path) {
-    for _ in 0..1_000 {
-        if !log.exists() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the store does not close");
 }
 
 fn folder_bytes(folder: &Path) -> u64 {

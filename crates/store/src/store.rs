@@ -294,16 +294,21 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        (self.orders, self.views) = (None, None);
+        self.views = None;
         self.stop.store(true, Ordering::Release);
         if let Some(watcher) = self.tidings.watcher.get() {
             watcher.unpark();
         }
         self.tidings.someone.notify_one();
-        for thread in self.threads.drain(..) {
-            // One that panicked has told everyone who waited; there is nobody left to tell here.
-            let _ = thread.join();
-        }
+        // Who reads is gone before the first thread, which writes: the last one to close a file takes its log into it, and a
+        // reader may not.
+        let mut threads = self.threads.drain(..);
+        let first = threads.next();
+        // One that panicked has told everyone who waited; there is nobody left to tell here.
+        let ended = |thread: thread::JoinHandle<()>| _ = thread.join();
+        threads.for_each(ended);
+        self.orders = None;
+        first.into_iter().for_each(ended);
         self.tidings.close();
     }
 }

@@ -2,11 +2,31 @@
 
 mod support;
 
-use cantrip_loom::AnyLoom;
-use cantrip_loom::conformance::Fleeting;
+use cantrip_loom::conformance::{Fleeting, Weaver};
+use cantrip_loom::{AnyLoom, Closing, Loom};
 use cantrip_store::Store;
+use serde_json::json;
 use support::InFile;
 
 cantrip_loom::conformance!(file, InFile::new());
 cantrip_loom::conformance!(memory, Fleeting::new(Store::in_memory().expect("memory is there")));
 cantrip_loom::conformance!(erased, Fleeting::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
+
+/// Whoever copies the file of a store that was closed has all of it, and nothing lies beside it.
+#[tokio::test]
+async fn a_store_that_is_closed_is_one_file() {
+    let folder = tempfile::tempdir().expect("a folder to write in");
+    let path = folder.path().join("kept.db");
+    let store = Store::sqlite(&path).expect("a store");
+    let mut weaver = Weaver::new(&store);
+    let mut episode = weaver.cast("count").await;
+    let turn = weaver.turn(&mut episode, "echo", json!(1), Closing::Open).await;
+    // Read, so that a reader has it open too.
+    assert_eq!(store.thread(turn).await.expect("readable").turns.len(), 1);
+    let beside = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert!(beside() > 1, "what is written lies in its log first");
+    drop(store);
+    assert_eq!(beside(), 1);
+    let again = Store::sqlite_to_read(&path).expect("a store");
+    assert_eq!(again.thread(turn).await.expect("readable").turns.len(), 1);
+}

@@ -103,7 +103,10 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     let text = std::str::from_utf8(bytes)
         .map_err(|fault| codes::unparsable("the body", format!("byte {}", fault.valid_up_to()), "it is no UTF-8"))?;
-    let value = canon::json::read(text).map_err(|fault| codes::unparsable("the body", "it", fault.to_string()))?;
+    let value = canon::json::read(text).map_err(|fault| {
+        let at = format!("line {}, column {}", fault.at.line, fault.at.column);
+        codes::unparsable("the body", at, fault.rule.to_string())
+    })?;
     shaped("the body", value)
 }
 
