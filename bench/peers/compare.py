@@ -153,7 +153,7 @@ def measured(contenders: list, quick: bool) -> str:
 
     rounds = 2 if quick else 3
     table = Table(contenders)
-    for turns in [200] if quick else [50, 200, 1000]:
+    for turns in [100] if quick else [50, 200, 1000]:
         taken = race(contenders, "loop", {"turns": turns}, rounds, "cpu")
         table.row(f"loop, {turns} turns: CPU a turn", taken, micros("cpu"), each("cpu"))
         for peer, least in {200: {"langgraph": 50, "rig": 20}, 1000: {"langgraph": 40, "rig": 40}}.get(turns, {}).items():
@@ -168,7 +168,7 @@ def measured(contenders: list, quick: bool) -> str:
         each("cpu"),
     )
     goals.most(f"loop, a turn of {lengths[1]} beside one of {lengths[0]}, nothing sent", growth, 1.5)
-    for turns in [200] if quick else [200, 500]:
+    for turns in [100] if quick else [200, 500]:
         taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, rounds, "wall")
         table.row(f"durable, one agent, {turns} turns: wall a turn", taken, with_half, each("wall"))
         table.row(
@@ -186,7 +186,7 @@ def measured(contenders: list, quick: bool) -> str:
     table.row(f"durable, {agents} agents: wall a turn", taken, micros("wall"), each("wall"))
     goals.times(f"durable, {agents} agents, wall a turn", taken, "langgraph", each("wall"), 20)
     fleet = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "rig"]
-    for agents in [50] if quick else [200, 1000]:
+    for agents in [25] if quick else [200, 1000]:
         given = {"turns": 20, "agents": agents, "latency_ms": 100}
         taken = race(of(*fleet), "fleet", given, rounds, "wall")
         table.row(
@@ -200,7 +200,7 @@ def measured(contenders: list, quick: bool) -> str:
         goals.times(f"fleet of {agents}, CPU", taken, "rig", lambda took: took["cpu"], 1)
         if agents == 200:
             goals.most(f"fleet of {agents}, CPU", taken[OURS]["cpu"], 0.3, "s")
-    alone = [("fleet_durable", 50)] if quick else [("fleet_durable", 200), ("fleet", 10_000)]
+    alone = [("fleet_durable", 25)] if quick else [("fleet_durable", 200), ("fleet", 10_000)]
     for workload, agents in alone:
         taken = race([ours], workload, {"turns": 20, "agents": agents, "latency_ms": 100}, rounds, "wall")
         kept = "durable " if workload == "fleet_durable" else ""
