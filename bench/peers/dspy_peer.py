@@ -60,10 +60,10 @@ def interpreter():
         sandboxed = PythonInterpreter()
         try:
             sandboxed.execute("x = 0")
-            return sandboxed, ""
+            return sandboxed, "interpreter alone"
         except Exception:
             sandboxed.shutdown()
-    return LocalInterpreter(), "no sandbox"
+    return LocalInterpreter(), "interpreter alone, no sandbox"
 
 
 def code(folder: str, turns: int) -> dict:

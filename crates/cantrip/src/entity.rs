@@ -158,7 +158,7 @@ impl Runtime {
     }
 
     /// Everything that a first cast needs; nothing is written yet.
-    async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Episode, Box<CastReply>> {
+    async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Box<Episode>, Box<CastReply>> {
         let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
         if intent.is_blank() {
             return Err(Box::new(self.refused("cast", blank()).await));
@@ -183,7 +183,7 @@ impl Runtime {
             Ok(first) => first,
             Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
         };
-        Ok(Episode {
+        Ok(Box::new(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
             circle,
@@ -200,7 +200,7 @@ impl Runtime {
             environs: Environs::default(),
             cancel,
             start: Start::Opens { events: vec![root.into(), made.into(), cast.into()], bodies },
-        })
+        }))
     }
 
     /// Makes an entity that waits to be sent something.
@@ -483,7 +483,7 @@ impl Entity {
         let circle = cantrip.circle().warded(&further);
         let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();
-        let episode = Episode {
+        let episode = Box::new(Episode {
             runtime: runtime.clone(),
             cantrip: cantrip.clone(),
             circle,
@@ -500,7 +500,7 @@ impl Entity {
             environs: kept.environs,
             cancel,
             start: Start::Opens { events: vec![Event::from(cast)], bodies },
-        };
+        });
         let this = self.clone();
         episode.cast(name, move |kept| this.give_back(kept)).await
     }

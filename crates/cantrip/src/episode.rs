@@ -232,7 +232,14 @@ fn taken<T>(slot: &Slot<T>) -> Option<T> {
 
 impl Episode {
     /// Casts, inside the wrapper. If the caller goes away the cast runs on; `kept` is told what the entity keeps.
-    pub(crate) async fn cast(self, name: &'static str, kept: impl FnOnce(Option<Kept>) + Send + 'static) -> CastReply {
+    ///
+    /// In a box, as its machine is below: every function on the way would keep the place it once held it in, for as long
+    /// as the cast lives.
+    pub(crate) async fn cast(
+        self: Box<Self>,
+        name: &'static str,
+        kept: impl FnOnce(Option<Kept>) + Send + 'static,
+    ) -> CastReply {
         let (guard, runtime) = (self.runtime.guard().clone(), self.runtime.clone());
         let (run, entity) = (self.run, self.entity);
         let outcome: Slot<Outcome> = Arc::default();
@@ -269,14 +276,14 @@ impl Episode {
     }
 
     async fn run_to_rest(
-        self,
+        self: Box<Self>,
         trace: Trace,
         scope: Scope,
         opened: Arc<OnceLock<Arc<Run>>>,
         left: Slot<Kept>,
     ) -> Result<Rested, Stopped> {
-        let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = self;
-        let Self { seed, context, past, environs, cancel, start, .. } = self;
+        let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = *self;
+        let Self { seed, context, past, environs, cancel, start, .. } = *self;
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
@@ -298,7 +305,7 @@ impl Episode {
             environment,
             scope: cast.to_string(),
         });
-        let mut machine = Machine::new(Arc::clone(&facts), past);
+        let mut machine = Box::new(Machine::new(Arc::clone(&facts), past));
         let mut worked = Duration::ZERO;
         let mut cancelled = false;
         let run = match start {
@@ -340,7 +347,7 @@ impl Episode {
         let run = Arc::new(run);
         let _ = opened.set(Arc::clone(&run));
         let person = Person { seed, context, worked, scope };
-        let mut seat = Seat::new(Arc::clone(&run), machine, environs, Position::default(), person);
+        let mut seat = Seat::new(Arc::clone(&run), *machine, environs, Position::default(), person);
         if let Some(log) = run.past.get(&entity) {
             seat.retell(&log.events);
         }

@@ -98,7 +98,7 @@ impl Runtime {
         }
     }
 
-    async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Episode, Unable> {
+    async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Box<Episode>, Unable> {
         let Forking { intent, fresh, run, cancel } = forking;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
@@ -138,7 +138,7 @@ impl Runtime {
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
         let cast = begun(cantrip.circle(), entity, self.ids().next(now), about.clone());
-        Ok(Episode {
+        Ok(Box::new(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
             circle: cantrip.circle().clone(),
@@ -155,7 +155,7 @@ impl Runtime {
             environs: Environs::default(),
             cancel,
             start: Start::Opens { events: vec![root.into(), new.into(), cast.into()], bodies },
-        })
+        }))
     }
 
     /// Goes on with a run that was cut off: the same entity, under the same intent, with its counters new.

@@ -192,6 +192,8 @@ cantrip_canon::limits! {
     NEAREST_MAX: usize = 3, "names";
     /// A gate's name; providers take no longer one.
     GATE_NAME_BYTES_MAX: usize = 64, "bytes";
+    /// Objects in objects that a schema may have to be read without the engine for all schemas.
+    EVIDENT_DEPTH_MAX: usize = 32, "levels";
     /// References that are followed to see whether a property may be an object.
     SCHEMA_REFS_MAX: usize = 16, "references";
     /// Faults of one answer that are listed; the first is in the message.

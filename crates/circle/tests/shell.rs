@@ -90,13 +90,17 @@ fn running(mark: &str) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).replace('\0', " ").contains(mark)).count()
 }
 
-/// Waits until no such process is left.
-async fn none_left(mark: &str) {
+/// Waits until so many such processes are there.
+async fn counted(mark: &str, wanted: impl Fn(usize) -> bool) {
     let until = Instant::now() + Duration::from_secs(10);
-    while running(mark) > 0 {
-        assert!(Instant::now() < until, "a process with {mark} is still there");
+    while !wanted(running(mark)) {
+        assert!(Instant::now() < until, "{} processes with {mark} are there", running(mark));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+async fn none_left(mark: &str) {
+    counted(mark, |there| there == 0).await;
 }
 
 #[tokio::test]
@@ -193,9 +197,7 @@ async fn a_stop_from_outside_ends_the_command_and_the_cage() {
     let entity = Entity::new();
     let (stopper, stop) = Stopper::new();
     let ended = async {
-        while running("sleep 98762") == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        counted("sleep 98762", |there| there > 0).await;
         stopper.stop(Halt::Outside { actor: "test".to_owned(), reason: "cancelled".to_owned() });
     };
     let (reply, ()) = tokio::join!(entity.until("sleep 98762", stop), ended);
@@ -208,7 +210,8 @@ async fn a_stop_from_outside_ends_the_command_and_the_cage() {
 async fn nothing_of_an_entity_outlives_it() {
     let entity = Entity::new();
     entity.run("setsid nohup sleep 98763 >/dev/null 2>&1 & (sleep 98763 & disown) &").await;
-    assert!(running("sleep 98763") > 0);
+    // The command's reply does not wait for what it leaves behind: both may still be about to start.
+    counted("sleep 98763", |there| there >= 2).await;
     drop(entity);
     none_left("sleep 98763").await;
 }

@@ -47,7 +47,7 @@ pub trait Crystal: Send + Sync {
 
     /// What its answers cost. It does not change while the crystal lives.
     fn price(&self) -> Price {
-        Profiles::builtin().price(self.name())
+        Profiles::about(self.name()).price(self.name())
     }
 
     /// A child that will ask this crystal came to be. Told for all children of a call, in the order of their places in

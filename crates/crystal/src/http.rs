@@ -71,7 +71,7 @@ impl Endpoint {
             .build()
             .map_err(EndpointFault::Client)?;
         let limiter = Limiter::of(&address.origin().ascii_serialization(), None);
-        let known = Profiles::builtin();
+        let known = Profiles::about(&name);
         let (profile, price) = (known.profile(&name), known.price(&name));
         Ok(Self {
             name: name.into(),

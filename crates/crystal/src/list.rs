@@ -71,8 +71,8 @@ impl Written {
 
     fn close(&mut self) {
         if !self.rest.is_empty() {
-            self.whole.push(Piece::Kept(Bytes::copy_from_slice(self.rest.as_bytes())));
-            self.rest.clear();
+            // To its length: of ten thousand agents, each would else hold the space that its text once grew into.
+            self.whole.push(Piece::Kept(std::mem::take(&mut self.rest).into_bytes().into_boxed_slice().into()));
         }
     }
 }

@@ -132,7 +132,7 @@ impl Profile {
 
     /// What the table that comes with the program says about a crystal of this name.
     pub fn of(name: &str) -> Self {
-        Profiles::builtin().profile(name)
+        Profiles::about(name).profile(name)
     }
 
     /// The same, but for what `row` says.

@@ -67,7 +67,25 @@ impl Profiles {
     /// The table that comes with the program.
     pub fn builtin() -> &'static Self {
         static TABLE: OnceLock<Profiles> = OnceLock::new();
-        TABLE.get_or_init(|| Self::load(include_str!("models.toml")).expect("our own table, read by a test"))
+        TABLE.get_or_init(|| {
+            let providers = include_str!("models/providers.toml");
+            Self::here().clone().overlay(providers).expect("our own table, read by a test")
+        })
+    }
+
+    /// As much of that table as speaks of this crystal. What no provider serves needs few of its rows, and whoever only
+    /// casts a script does not wait for the others to be read.
+    pub fn about(name: &str) -> &'static Self {
+        match provider_named(name) {
+            Some(_) => Self::builtin(),
+            None => Self::here(),
+        }
+    }
+
+    /// The rows for everything, and for what no provider serves.
+    fn here() -> &'static Self {
+        static TABLE: OnceLock<Profiles> = OnceLock::new();
+        TABLE.get_or_init(|| Self::load(include_str!("models/here.toml")).expect("our own table, read by a test"))
     }
 
     /// A table that stands alone.
@@ -180,7 +198,11 @@ impl Known {
 }
 
 fn provider_of(row: &ProfileRow) -> Option<Provider> {
-    let (provider, _) = row.crystal.split_once('/')?;
+    provider_named(&row.crystal)
+}
+
+fn provider_named(crystal: &str) -> Option<Provider> {
+    let (provider, _) = crystal.split_once('/')?;
     Provider::ALL.into_iter().find(|known| known.as_str() == provider)
 }
 

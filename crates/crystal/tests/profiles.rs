@@ -20,6 +20,19 @@ fn the_table_is_read_and_has_an_edition_a_day_and_one_default_for_each_provider(
 }
 
 #[test]
+fn what_is_said_about_a_crystal_does_not_depend_on_how_much_of_the_table_was_read() {
+    let whole = Profiles::builtin();
+    let named = whole.models().into_iter().map(|model| model.crystal);
+    let others =
+        ["scripted/a", "replay/a", "program/a", "human", "local/a", "nobody/known", "ollama/a", "openai/a", ""];
+    for name in named.chain(others.map(str::to_owned)) {
+        let about = Profiles::about(&name);
+        assert_eq!((about.profile(&name), about.price(&name)), (whole.profile(&name), whole.price(&name)), "{name}");
+        assert_eq!((about.version(), about.as_of()), (whole.version(), whole.as_of()));
+    }
+}
+
+#[test]
 fn every_listed_model_of_a_provider_has_a_window_and_a_price_and_no_price_is_guessed_from_a_beginning() {
     let models = Profiles::builtin().models();
     assert!(models.len() > 20);

@@ -35,7 +35,8 @@ pub struct Projection {
     /// Which live run holds an entity.
     busy: HashMap<EntityId, RunId>,
     casts: BTreeMap<CastId, CastNode>,
-    turns: BTreeMap<TurnId, TurnNode>,
+    /// In boxes: they are large, and the nodes of such a tree are half empty where keys come in order.
+    turns: BTreeMap<TurnId, Box<TurnNode>>,
     /// Groups whose last turn is open, by the turn that holds the utterance.
     groups: HashMap<TurnId, Group>,
     folds: BTreeMap<FoldId, FoldNode>,

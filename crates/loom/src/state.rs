@@ -45,7 +45,8 @@ pub(crate) struct State {
     ledger: Option<Kept>,
     contracts: Option<contracts::Kept>,
     projection: Projection,
-    log: Vec<Stored>,
+    #[expect(clippy::vec_box, reason = "a log of a million records must not be copied to grow by one")]
+    log: Vec<Box<Stored>>,
     runs: HashMap<RunId, RunLog>,
     leases: HashMap<RunId, Tenure>,
 }
@@ -88,7 +89,7 @@ impl State {
         self.log.len()
     }
 
-    pub(crate) fn stored(&self, from: usize) -> &[Stored] {
+    pub(crate) fn stored(&self, from: usize) -> &[Box<Stored>] {
         &self.log[from..]
     }
 
@@ -257,7 +258,7 @@ impl State {
             log.steps.insert(step.clone(), (log.step_from, log.places.len() - 1));
             log.step_from = log.places.len();
         }
-        self.log.push(stored);
+        self.log.push(Box::new(stored));
         Ok(())
     }
 
@@ -275,7 +276,7 @@ impl State {
         let (ledger, contracts) = (self.ledger.take(), self.contracts.take());
         *self = Self { leases, ledger, contracts, ..Self::default() };
         for stored in log {
-            self.restore(stored).expect("what was taken in once is taken in again");
+            self.restore(*stored).expect("what was taken in once is taken in again");
         }
     }
 

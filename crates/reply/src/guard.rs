@@ -29,7 +29,9 @@ use std::time::Duration;
 use cantrip_canon::{Clock, EntityId, IdSource, Instant, Now, Redactor, RunId, Timestamp, TurnId};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::coop::{Unconstrained, unconstrained};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Sleep, sleep};
 use tracing::Instrument;
 
 use crate::builder::{Reply, ReplyBuilder};
@@ -203,8 +205,10 @@ impl Guard {
             Ok(begun) => begun,
             Err(failed) => return *failed,
         };
-        let time_max = flight.time_max;
-        Running::new(flight, within(time_max, async move { Ok(tool(rb).await) })).await
+        match caught(|| tool(rb)) {
+            Ok(tool) => Running::new(flight, tool).await,
+            Err(panic) => flight.land(Ended::Crashed(panic)),
+        }
     }
 
     /// Calls a tool with effects: if the caller goes away, it runs on to its end, settles what it must, and its line
@@ -214,7 +218,7 @@ impl Guard {
         F: FnOnce(ReplyBuilder) -> R + Send + 'static,
         R: Future<Output = Reply> + Send + 'static,
     {
-        self.run_on(call, |rb| async move { Ok(tool(rb).await) }).await
+        self.run_on(call, tool).await
     }
 
     /// Calls a tool that blocks, off the executor. It runs on if the caller goes away: a thread cannot be cancelled.
@@ -240,8 +244,8 @@ impl Guard {
 
     async fn run_on<F, R>(&self, call: Call, tool: F) -> Guarded
     where
-        F: FnOnce(ReplyBuilder) -> R + Send + 'static,
-        R: Future<Output = Result<Reply, Panic>> + Send + 'static,
+        F: FnOnce(ReplyBuilder) -> R,
+        R: Future<Output: Into<Ended>> + Send + 'static,
     {
         let abandoned = Arc::new(AtomicBool::new(false));
         let (flight, rb) = match self.begin(call, Some(Arc::clone(&abandoned))) {
@@ -251,8 +255,11 @@ impl Guard {
         let Ok(executor) = Handle::try_current() else {
             return flight.land(Ended::Crashed(Panic::told("there is no executor to run the call on")));
         };
-        let (time_max, watch) = (flight.time_max, flight.watch.clone());
-        let running = Running::new(flight, within(time_max, async move { tool(rb).await }));
+        let watch = flight.watch.clone();
+        let running = match caught(|| tool(rb)) {
+            Ok(tool) => Running::new(flight, tool),
+            Err(panic) => return flight.land(Ended::Crashed(panic)),
+        };
         let task = executor.spawn(place::kept(running).in_current_span());
         Waiting { task, core: Arc::clone(&self.core), watch, abandoned, answered: false }.await
     }
@@ -288,20 +295,18 @@ enum Ended {
     Crashed(Panic),
 }
 
-async fn within<R>(limit: Option<Duration>, tool: R) -> Ended
-where
-    R: Future<Output = Result<Reply, Panic>>,
-{
-    let ended = match limit {
-        None => tool.await,
-        Some(limit) => match tokio::time::timeout(limit, tool).await {
-            Ok(ended) => ended,
-            Err(_) => return Ended::TimedOut(limit),
-        },
-    };
-    match ended {
-        Ok(reply) => Ended::Replied(reply),
-        Err(panic) => Ended::Crashed(panic),
+impl From<Reply> for Ended {
+    fn from(reply: Reply) -> Self {
+        Self::Replied(reply)
+    }
+}
+
+impl From<Result<Reply, Panic>> for Ended {
+    fn from(ended: Result<Reply, Panic>) -> Self {
+        match ended {
+            Ok(reply) => Self::Replied(reply),
+            Err(panic) => Self::Crashed(panic),
+        }
     }
 }
 
@@ -446,27 +451,53 @@ fn written_bytes(reply: &Reply) -> usize {
     count.0
 }
 
-/// A tool under way, on whichever task polls it.
-struct Running<R: Future<Output = Ended>> {
+/// A tool under way, on whichever task polls it. The tool lies in memory once: a cast holds one of these for as long as it
+/// lives, and an async function around it would hold the tool again for every branch it may go on in.
+struct Running<R: Future<Output: Into<Ended>>> {
     tool: Caught<R>,
+    alarm: Option<Pin<Box<Alarm>>>,
     /// None once it has landed.
     flight: Option<Flight>,
 }
 
-impl<R: Future<Output = Ended>> Running<R> {
+/// Rings also for a tool that leaves no budget to its task.
+type Alarm = Unconstrained<Sleep>;
+
+impl<R: Future<Output: Into<Ended>>> Running<R> {
     fn new(flight: Flight, tool: R) -> Self {
-        Self { tool: Caught::new(tool), flight: Some(flight) }
+        Self { tool: Caught::new(tool), alarm: None, flight: Some(flight) }
+    }
+
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
+        let time_max = self.flight.as_ref().and_then(|flight| flight.time_max);
+        if let (Some(limit), None) = (time_max, &self.alarm) {
+            // Without a clock in the executor this panics.
+            match caught(|| Box::pin(unconstrained(sleep(limit)))) {
+                Ok(alarm) => self.alarm = Some(alarm),
+                Err(panic) => return Poll::Ready(Ended::Crashed(panic)),
+            }
+        }
+        if let Poll::Ready(ended) = self.tool.poll(context) {
+            return Poll::Ready(ended.map_or_else(Ended::Crashed, Into::into));
+        }
+        match (&mut self.alarm, time_max) {
+            (Some(alarm), Some(limit)) => {
+                ready!(alarm.as_mut().poll(context));
+                Poll::Ready(match self.tool.dispose() {
+                    Ok(()) => Ended::TimedOut(limit),
+                    Err(panic) => Ended::Crashed(panic),
+                })
+            }
+            (Some(_) | None, _) => Poll::Pending,
+        }
     }
 }
 
-impl<R: Future<Output = Ended>> Future for Running<R> {
+impl<R: Future<Output: Into<Ended>>> Future for Running<R> {
     type Output = Guarded;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Guarded> {
-        let ended = match ready!(self.tool.poll(context)) {
-            Ok(ended) => ended,
-            Err(panic) => Ended::Crashed(panic),
-        };
+        let ended = ready!(self.poll_ended(context));
         match self.flight.take() {
             Some(flight) => Poll::Ready(flight.land(ended)),
             None => unreachable!("a future is not polled after its end"),
@@ -474,7 +505,7 @@ impl<R: Future<Output = Ended>> Future for Running<R> {
     }
 }
 
-impl<R: Future<Output = Ended>> Drop for Running<R> {
+impl<R: Future<Output: Into<Ended>>> Drop for Running<R> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             flight.abandon(self.tool.dispose());

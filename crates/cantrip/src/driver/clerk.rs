@@ -137,10 +137,11 @@ impl Office {
         if let (Some(fields), Some(most)) = (settings.as_object_mut(), call.output_tokens()) {
             fields.insert("max_tokens".to_owned(), most.into());
         }
+        let name = facts.cantrip.crystal().name();
         let model = ModelPart {
-            name: Some(facts.cantrip.crystal().name().to_owned()),
+            name: Some(name.to_owned()),
             settings_hash: stable_hash(&settings).ok(),
-            price_version: Some(Profiles::builtin().as_of().to_owned()),
+            price_version: Some(Profiles::about(name).as_of().to_owned()),
             structured_mode: None,
         };
         self.inner().minds.insert(facts.entity, Mind { model, began: now, worked });

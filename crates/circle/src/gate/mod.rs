@@ -8,6 +8,7 @@
 mod belongings;
 pub mod builtin;
 mod call;
+mod evident;
 pub(crate) mod function;
 mod progress;
 mod promises;

@@ -1,23 +1,27 @@
 //! Do these arguments fit?
 //!
-//! A schema is compiled once, when the circle is built; one that cannot be compiled, or that points outside of itself,
-//! is a fault of the build and never of a call. Patterns run on an engine that needs linear time: whoever writes an
+//! A schema is read once, when the circle is built; one that cannot be compiled, or that points outside of itself, is a
+//! fault of the build and never of a call. Patterns run on an engine that needs linear time: whoever writes an
 //! argument must not be able to make checking it take for ever.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use cantrip_reply::{Refusal, codes};
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
+use super::evident::Evident;
 use crate::arguments::Property;
 use crate::limits::{SCHEMA_REFS_MAX, VIOLATIONS_MAX};
 
-/// A compiled JSON Schema.
+/// A JSON Schema that values can be held against.
 pub struct Schema {
     written: Value,
-    validator: Validator,
+    evident: Option<Evident>,
+    /// Compiled with the schema, or, if that is evident, for the first value that does not fit.
+    engine: OnceLock<Result<Validator, SchemaFault>>,
 }
 
 impl fmt::Debug for Schema {
@@ -47,14 +51,25 @@ pub struct Violation {
 impl Schema {
     /// Compiles any schema. It may refer to itself, and to nothing else.
     pub fn compile(written: Value) -> Result<Self, SchemaFault> {
-        let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-        match options.build(&written) {
-            Ok(validator) => Ok(Self { written, validator }),
-            Err(fault) => Err(SchemaFault::Uncompilable {
+        let evident = Evident::read(&written);
+        let schema = Self { evident, engine: OnceLock::new(), written };
+        match &schema.evident {
+            Some(_) => Ok(schema),
+            None => match schema.engine() {
+                Ok(_) => Ok(schema),
+                Err(fault) => Err(fault.clone()),
+            },
+        }
+    }
+
+    fn engine(&self) -> &Result<Validator, SchemaFault> {
+        self.engine.get_or_init(|| {
+            let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
+            options.build(&self.written).map_err(|fault| SchemaFault::Uncompilable {
                 path: fault.instance_path().to_string(),
                 detail: fault.masked().to_string(),
-            }),
-        }
+            })
+        })
     }
 
     /// Compiles the schema of a gate's arguments.
@@ -81,10 +96,15 @@ impl Schema {
     /// What does not fit, what is missing first.
     pub fn violations(&self, value: &Value) -> Vec<Violation> {
         // Most calls fit, and that is found without making a list.
-        if self.validator.is_valid(value) {
+        if self.evident.as_ref().is_some_and(|evident| evident.admits(value)) {
             return Vec::new();
         }
-        let errors = self.validator.iter_errors(value).take(VIOLATIONS_MAX).map(|error| violation(&error));
+        let validator = match self.engine() {
+            Ok(validator) if validator.is_valid(value) => return Vec::new(),
+            Ok(validator) => validator,
+            Err(fault) => return vec![Violation { path: String::new(), rule: fault.to_string() }],
+        };
+        let errors = validator.iter_errors(value).take(VIOLATIONS_MAX).map(|error| violation(&error));
         let (missing, other): (Vec<_>, Vec<_>) = errors.partition(|(missing, _)| *missing);
         missing.into_iter().chain(other).map(|(_, violation)| violation).collect()
     }

@@ -372,7 +372,7 @@ impl Projection {
             rewards: rewards.collect(),
             ..TurnNode::open(of, part.parent)
         };
-        self.turns.insert(part.id, node);
+        self.turns.insert(part.id, Box::new(node));
         Ok(())
     }
 
@@ -413,7 +413,7 @@ impl Projection {
         let since = leaf.places.last().copied().unwrap_or(Seq::START);
         let of = TurnOf { loom: leaf.loom, entity, cast: leaf.cast, sequence: leaf.sequence + 1, holder };
         node.open = Some(next);
-        self.turns.insert(next, TurnNode::open(of, Some(id)));
+        self.turns.insert(next, Box::new(TurnNode::open(of, Some(id))));
         self.groups.insert(holder, Group::new(next, since));
     }
 

@@ -185,7 +185,7 @@ impl Projection {
             ..TurnNode::open(of, opened.parent_id)
         };
         self.groups.insert(id, Group::new(id, head.record.seq));
-        self.turns.insert(id, TurnNode { opened: Some(Arc::new(opened)), ..node });
+        self.turns.insert(id, Box::new(TurnNode { opened: Some(Arc::new(opened)), ..node }));
         Ok(())
     }
 
@@ -283,7 +283,7 @@ impl Projection {
         };
         if let Some(next) = next {
             let of = TurnOf { loom: head.loom, entity, cast, sequence: sequence + 1, holder };
-            self.turns.insert(next, TurnNode::open(of, Some(id)));
+            self.turns.insert(next, Box::new(TurnNode::open(of, Some(id))));
         }
         let above = parent.and_then(|parent| {
             let node = self.turns.get_mut(&parent)?;
