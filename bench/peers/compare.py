@@ -13,18 +13,27 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 PYTHON_PEERS = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "dspy"]
 OURS = "cantrip"
 # After which a run is given up.
 LIMIT_SECONDS = 240
-# What takes longer has one round.
-SLOW_SECONDS = 10
-# A run of a few programs is over in moments, and a busy one of those moments is all it has.
-CODE_ROUNDS = 7
 # Starts that take no longer than these seconds have so many rounds.
 COLD_ROUNDS, COLD_SECONDS = 20, 0.2
+
+
+class Pace(NamedTuple):
+    """How often everyone runs, and after how many seconds once is enough."""
+
+    rounds: int
+    # A run of a few programs is over in moments, and a busy one of those moments is all it has.
+    code_rounds: int
+    slow_seconds: int
+
+
+WHOLE, QUICK = Pace(3, 7, 10), Pace(2, 3, 3)
 
 
 class Contender:
@@ -53,13 +62,13 @@ def best(rounds: list, key: str) -> dict:
     return min(sound, key=lambda took: took[key]) if sound else rounds[0]
 
 
-def race(contenders: list, workload: str, arguments: dict, rounds: int, key: str, ours: str | None = None) -> dict:
+def race(contenders: list, workload: str, arguments: dict, pace: Pace, key: str, ours: str | None = None) -> dict:
     """Each contender's best round, by `key`. `ours` is what we call the workload, if we have several of its kind."""
     taken = {contender.name: [] for contender in contenders}
-    for _ in range(rounds):
+    for _ in range(pace.code_rounds if workload == "code" else pace.rounds):
         for contender in contenders:
             mine = taken[contender.name]
-            if mine and mine[0].get("process", 0) > SLOW_SECONDS:
+            if mine and mine[0].get("process", 0) > pace.slow_seconds:
                 continue
             named = ours if ours and contender.name == OURS else workload
             print(f"  {named} {arguments} {contender.name}", file=sys.stderr, flush=True)
@@ -161,22 +170,22 @@ def cold(contenders: list, rounds: int, spell: Path) -> dict:
     return {name: best(rounds, "process") for name, rounds in taken.items()}
 
 
-def measured(contenders: list, quick: bool) -> str:
+def measured(contenders: list, pace: Pace) -> str:
+    quick = pace == QUICK
     goals = Goals()
     ours, peers = contenders[0], {contender.name: contender for contender in contenders[1:]}
 
     def of(*names: str) -> list:
         return [ours, *(peers[name] for name in names)]
 
-    rounds = 2 if quick else 3
     table = Table(contenders)
     for turns in [100] if quick else [50, 200, 1000]:
-        taken = race(contenders, "loop", {"turns": turns}, rounds, "cpu")
+        taken = race(contenders, "loop", {"turns": turns}, pace, "cpu")
         table.row(f"loop, {turns} turns: CPU a turn", taken, micros("cpu"), each("cpu"))
         for peer, least in {200: {"langgraph": 50, "rig": 20}, 1000: {"langgraph": 40, "rig": 40}}.get(turns, {}).items():
             goals.times(f"loop, {turns} turns, CPU a turn", taken, peer, each("cpu"), least)
     lengths = [100, 1000] if quick else [100, 10_000]
-    short, long = (race([ours], "loop_unsent", {"turns": turns}, rounds, "cpu")[OURS] for turns in lengths)
+    short, long = (race([ours], "loop_unsent", {"turns": turns}, pace, "cpu")[OURS] for turns in lengths)
     growth = each("cpu")(long) / each("cpu")(short)
     table.row(
         f"loop, {lengths[1]} turns, nothing sent: CPU a turn, beside {lengths[0]} turns",
@@ -186,7 +195,7 @@ def measured(contenders: list, quick: bool) -> str:
     )
     goals.most(f"loop, a turn of {lengths[1]} beside one of {lengths[0]}, nothing sent", growth, 1.5)
     for turns in [100] if quick else [200, 500]:
-        taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, rounds, "wall")
+        taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, pace, "wall")
         table.row(f"durable, one agent, {turns} turns: wall a turn", taken, with_half, each("wall"))
         table.row(
             f"durable, {turns} turns of 1 KB: bytes on disk a turn",
@@ -199,13 +208,13 @@ def measured(contenders: list, quick: bool) -> str:
         goals.most(f"durable, {turns} turns, p50 of a turn", taken[OURS]["p50"] * 1e3, 1, "ms")
         goals.most(f"durable, {turns} turns, bytes beside the results alone", taken[OURS]["disk"] / (turns << 10), 2)
     agents = 64 if quick else 256
-    taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, rounds, "wall")
+    taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, pace, "wall")
     table.row(f"durable, {agents} agents: wall a turn", taken, micros("wall"), each("wall"))
     goals.times(f"durable, {agents} agents, wall a turn", taken, "langgraph", each("wall"), 20)
     fleet = ["langgraph", "pydantic_ai", "openai_agents", "smolagents", "rig"]
     for agents in [25] if quick else [200, 1000]:
         given = {"turns": 20, "agents": agents, "latency_ms": 100}
-        taken = race(of(*fleet), "fleet", given, rounds, "wall")
+        taken = race(of(*fleet), "fleet", given, pace, "wall")
         table.row(
             f"fleet, {agents} agents x 20 turns at 100 ms: wall beside the ideal",
             taken,
@@ -219,7 +228,7 @@ def measured(contenders: list, quick: bool) -> str:
             goals.most(f"fleet of {agents}, CPU", taken[OURS]["cpu"], 0.3, "s")
     alone = [("fleet_durable", 25)] if quick else [("fleet_durable", 200), ("fleet", 10_000)]
     for workload, agents in alone:
-        taken = race([ours], workload, {"turns": 20, "agents": agents, "latency_ms": 100}, rounds, "wall")
+        taken = race([ours], workload, {"turns": 20, "agents": agents, "latency_ms": 100}, pace, "wall")
         kept = "durable " if workload == "fleet_durable" else ""
         table.row(f"{kept}fleet, {agents} agents x 20 turns at 100 ms", taken, beside_ideal, lambda took: took["wall"])
         if workload == "fleet_durable":
@@ -228,13 +237,13 @@ def measured(contenders: list, quick: bool) -> str:
             goals.most(f"fleet of {agents}, memory", taken[OURS]["peak_kib"] / (1 << 20), 2, "GiB")
     turns = {"turns": 100}
     for medium in ["javascript", "python"]:
-        taken = race(of("smolagents", "dspy"), "code", turns, CODE_ROUNDS, "wall", ours=medium)
+        taken = race(of("smolagents", "dspy"), "code", turns, pace, "wall", ours=medium)
         table.row(f"code, {medium}, 100 turns: wall a turn", taken, micros("wall"), each("wall"))
         table.row(
             f"code, {medium}: a sandbox that is ready", taken, lambda took: f"{took['ready'] * 1e3:.2f} ms", lambda took: took["ready"]
         )
         goals.times(f"code, {medium}, wall a turn", taken, "smolagents", each("wall"), 10)
-    taken = race(of("langgraph"), "fork", {"turns": 200}, rounds, "wall")
+    taken = race(of("langgraph"), "fork", {"turns": 200}, pace, "wall")
     table.row(
         "fork at turn 100 of 200, and one more turn",
         taken,
@@ -244,7 +253,7 @@ def measured(contenders: list, quick: bool) -> str:
     goals.most("fork at turn 100 of 200, and one more turn", taken[OURS]["wall"] * 1e3, 2, "ms")
     goals.most("fork, tools that run again", taken[OURS]["calls_again"], 0, "tools")
     deltas = 20_000 if quick else 200_000
-    taken = race(of("langgraph", "pydantic_ai"), "stream", {"deltas": deltas}, rounds, "wall")
+    taken = race(of("langgraph", "pydantic_ai"), "stream", {"deltas": deltas}, pace, "wall")
     table.row(
         f"stream, {deltas:,} deltas in one item",
         taken,
@@ -254,8 +263,8 @@ def measured(contenders: list, quick: bool) -> str:
     goals.most(f"stream, {deltas:,} deltas", taken[OURS]["wall"], 0.3, "s")
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([ours.environment["BENCH_CANTRIP"], "new", "hello"], cwd=folder, check=True, capture_output=True)
-        taken = cold(contenders, rounds, Path(folder) / "hello.toml")
-    nothing = min(started(["true"], ours.environment)["process"] for _ in range(rounds))
+        taken = cold(contenders, pace.rounds, Path(folder) / "hello.toml")
+    nothing = min(started(["true"], ours.environment)["process"] for _ in range(COLD_ROUNDS))
     table.row(
         f"cold start of one cast; a process that does nothing takes {nothing * 1e3:.1f} ms",
         taken,
@@ -297,12 +306,13 @@ def main() -> None:
     ours = Contender(OURS, [str(given.binaries / "alongside")], environment)
     others = [Contender(name, [given.python, str(HERE / f"{name}_peer.py")], environment) for name in PYTHON_PEERS]
     others.append(Contender("rig", [str(given.rig)], environment))
-    table = measured([ours, *others], given.quick)
+    pace = QUICK if given.quick else WHOLE
+    table = measured([ours, *others], pace)
     text = (
         "# Beside the peers\n\n"
         f"Written by `bench/run{' --quick' if given.quick else ''}` on {time.strftime('%Y-%m-%d', time.gmtime())}, "
         f"commit {given.commit}.\nMachine: {machine()}.\nPeers: {versions(given.python)}, {rig_version()}.\n\n"
-        f"The best of several rounds in turns (one where a round takes more than {SLOW_SECONDS} s); in brackets how many "
+        f"The best of several rounds in turns (one where a round takes more than {pace.slow_seconds} s); in brackets how many "
         "times ours that is.\n\n" + table
     )
     print(text)
