@@ -203,9 +203,17 @@ def measured(contenders: list, pace: Pace) -> str:
             lambda took: f"{took['disk'] / took['turns']:.0f}",
             each("disk"),
         )
+        bare = each("wall")(taken[OURS]) / each("bare")(taken[OURS])
+        table.row(
+            f"durable, {turns} turns: wall, beside the same bytes in two bare SQLite commits a turn",
+            {OURS: taken[OURS]},
+            lambda took: f"{micros('bare')(took)} bare, {bare:.2f} x",
+            each("bare"),
+        )
         durable = fastest(taken, "wall") or "langgraph"
         goals.times(f"durable, {turns} turns, wall a turn", taken, durable, each("wall"), 6)
         goals.most(f"durable, {turns} turns, p50 of a turn", taken[OURS]["p50"] * 1e3, 1, "ms")
+        goals.most(f"durable, {turns} turns, wall beside two bare commits of the same bytes", bare, 3)
         goals.most(f"durable, {turns} turns, bytes beside the results alone", taken[OURS]["disk"] / (turns << 10), 2)
     agents = 64 if quick else 256
     taken = race(of("langgraph"), "durable", {"turns": 20, "agents": agents}, pace, "wall")

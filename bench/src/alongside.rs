@@ -4,6 +4,8 @@
 //! The crystal is scripted like the models of the peers: it makes the body that an OpenAI-compatible provider would be sent,
 //! with the code that sends it there, and calls a tool that gives a kilobyte until its turns are over.
 
+#[path = "store/floor/sqlite.rs"]
+mod bare;
 #[expect(dead_code, reason = "shared with benches that measure what does not pack, too")]
 mod said;
 
@@ -185,7 +187,11 @@ async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
     let model = Model { asked: (count == 1).then(|| asked.clone()), ..Model::new(turns, Duration::ZERO, Says::Calls) };
     let took = agents(&runtime, model, count).await;
     drop(runtime);
-    let took = with(took, "disk", folder_bytes(&kept).into());
+    let disk = folder_bytes(&kept);
+    let mut took = with(took, "disk", disk.into());
+    if count == 1 {
+        took = with(took, "bare", bare_commits(folder, turns, disk).into());
+    }
     let asked = asked.lock().expect("nobody panics with it");
     let mut each: Vec<_> = asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
     each.sort_by(f64::total_cmp);
@@ -193,6 +199,13 @@ async fn durable(folder: &Path, turns: u64, count: usize) -> Value {
         Some(half) => with(took, "p50", (*half).into()),
         None => took,
     }
+}
+
+/// How long as many bytes take in bare transactions: two of one row for each turn, as it has two steps.
+fn bare_commits(folder: &Path, turns: u64, bytes: u64) -> f64 {
+    let commits = usize::try_from(turns * 2).expect("short");
+    let each = usize::try_from(bytes).expect("short") / commits;
+    bare::Sqlite::new(&folder.join("bare.db"), each).time(commits).as_secs_f64()
 }
 
 /// The last request is the one that ends it.

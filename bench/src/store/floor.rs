@@ -1,9 +1,13 @@
 //! The least that has to be done for the same bytes to be durable.
 
+mod sqlite;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+pub(crate) use sqlite::Sqlite;
 
 /// A write that is flushed.
 pub(crate) struct File {
@@ -26,32 +30,7 @@ impl File {
     }
 }
 
-/// A transaction with one row, as durable as the store's.
-pub(crate) struct Sqlite {
-    connection: rusqlite::Connection,
-    bytes: Vec<u8>,
-}
-
-impl Sqlite {
-    pub(crate) fn new(path: &Path, bytes: usize) -> Self {
-        let connection = rusqlite::Connection::open(path).expect("a database");
-        let made = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
-                    CREATE TABLE floor (place INTEGER PRIMARY KEY, bytes BLOB NOT NULL)";
-        connection.execute_batch(made).expect("a table");
-        Self { connection, bytes: vec![b'x'; bytes] }
-    }
-
-    pub(crate) fn time(&mut self, count: usize) -> Duration {
-        let start = Instant::now();
-        let mut insert = self.connection.prepare("INSERT INTO floor (bytes) VALUES (?1)").expect("a statement");
-        for _ in 0..count {
-            insert.execute([&self.bytes]).expect("room on the disk");
-        }
-        start.elapsed()
-    }
-}
-
-/// The same on a server.
+/// A transaction with one row on a server.
 pub(crate) struct Postgres {
     runtime: tokio::runtime::Runtime,
     client: tokio_postgres::Client,

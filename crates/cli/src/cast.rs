@@ -116,8 +116,11 @@ impl Cast {
     async fn prepare(&self) -> Result<Prepared, Refusal> {
         let (source, intent) = self.spell().await?;
         let spell = source.read(self.crystal.as_deref())?;
-        spells::build_nowhere(&spell)?;
-        let store = store::open(self.store.as_deref(), &current_folder()?)?;
+        let here = current_folder()?;
+        if store::would_be_made(self.store.as_deref(), &here) {
+            spells::build_nowhere(&spell)?;
+        }
+        let store = store::open(self.store.as_deref(), &here)?;
         let cantrip = spells::build(&spell, &store.loom)?;
         let from_input = intent == "-";
         let intent = if from_input { given::standard_input()? } else { intent };

@@ -35,6 +35,16 @@ pub(crate) enum Place {
     Postgres(String),
 }
 
+/// Whether to open it would leave something behind that was not there before. A place that cannot be told is refused when
+/// it is opened.
+pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
+    match place(url, here) {
+        Ok(Place::Memory) => false,
+        Ok(Place::Lines(path) | Place::Sqlite(path)) => !path.exists(),
+        Ok(Place::Postgres(_)) | Err(_) => true,
+    }
+}
+
 /// Opens the store of this URL, or the one that belongs to this folder, to cast in it.
 pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     let refused = |error: cantrip::loom::Error| store_refusal(&error);
@@ -159,4 +169,25 @@ fn own_folder() -> Option<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let home = || env::var_os("HOME").filter(|path| !path.is_empty()).map(|home| Path::new(&home).join(".local/share"));
     data.or_else(home).map(|data| data.join("cantrip"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_store_that_is_not_there_would_be_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = folder.path();
+        for kind in ["sqlite", "jsonl"] {
+            let url = format!("{kind}:{}", here.join(kind).display());
+            assert!(would_be_made(Some(&url), here), "{url}");
+            drop(open(Some(&url), here).expect("it can be made"));
+            assert!(!would_be_made(Some(&url), here), "{url}");
+        }
+        assert!(!would_be_made(Some("memory:"), here));
+        // Whether a server has our tables is not asked before the spell is known to be good.
+        assert!(would_be_made(Some("postgres://nobody@localhost/none"), here));
+        assert!(would_be_made(Some("nowhere"), here), "refused when it is opened");
+    }
 }

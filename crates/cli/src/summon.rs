@@ -100,7 +100,9 @@ impl Summon {
         let new = match &who {
             Who::New(source) => {
                 let spell = source.read(self.crystal.as_deref())?;
-                spells::build_nowhere(&spell)?;
+                if store::would_be_made(self.store.as_deref(), &here) {
+                    spells::build_nowhere(&spell)?;
+                }
                 Some((source.clone(), spell))
             }
             Who::Known(_) => None,
