@@ -118,9 +118,9 @@ struct Served {
 }
 
 impl Served {
-    fn start(command: &str) -> Self {
+    fn start(command: &str, scratch: &Path) -> Self {
         let command = command.trim_end_matches('&').trim_end().replace("cantrip serve", "exec cantrip serve");
-        let mut child = bash(&format!("{command} --bind 127.0.0.1:0"))
+        let mut child = bash(&format!("{command} --bind 127.0.0.1:0"), scratch)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -142,12 +142,13 @@ impl Drop for Served {
     }
 }
 
-fn run(command: &str) -> (String, i32) {
-    let output = bash(&format!("{{ {command}\n}} 2>&1")).output().expect("bash runs");
+fn run(command: &str, scratch: &Path) -> (String, i32) {
+    let output = bash(&format!("{{ {command}\n}} 2>&1"), scratch).output().expect("bash runs");
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
 }
 
-fn bash(command: &str) -> Command {
+/// What it puts into a folder of its own is gone with `scratch`.
+fn bash(command: &str, scratch: &Path) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_cantrip"));
     let command = match command.strip_prefix("{ cargo run -- ") {
         Some(arguments) => format!("{{ cantrip {arguments}"),
@@ -162,6 +163,7 @@ fn bash(command: &str) -> Command {
     bash.args(["-c", &command])
         .current_dir(root())
         .env("PATH", path)
+        .env("TMPDIR", scratch)
         .env("NO_COLOR", "1")
         // The pages are for someone who has the binary in the path, and not for cargo.
         .env_remove("CARGO");
@@ -170,6 +172,7 @@ fn bash(command: &str) -> Command {
 
 #[test]
 fn every_command_in_a_page_runs_and_prints_what_is_shown() {
+    let scratch = tempfile::tempdir().expect("a folder");
     let mut faults = Vec::new();
     let mut ran = 0;
     for page in pages() {
@@ -182,7 +185,7 @@ fn every_command_in_a_page_runs_and_prints_what_is_shown() {
             }
             ran += 1;
             if shown.command.ends_with('&') {
-                served = Some(Served::start(&shown.command));
+                served = Some(Served::start(&shown.command, scratch.path()));
             }
             if let Some(served) = &served {
                 shown.command = shown.command.replace(SHOWN_PORT, &served.port);
@@ -192,7 +195,7 @@ fn every_command_in_a_page_runs_and_prints_what_is_shown() {
             }
             let (printed, exit) = match &served {
                 Some(served) if shown.command.ends_with('&') => (served.said.clone(), 0),
-                Some(_) | None => run(&shown.command),
+                Some(_) | None => run(&shown.command, scratch.path()),
             };
             let lines: Vec<&str> = printed.trim_end().lines().collect();
             if exit != shown.exit || !(shown.output.is_empty() || fits(&shown.output, &lines)) {
