@@ -234,3 +234,17 @@ fn commands_are_found_only_in_console_blocks() {
     assert_eq!(found[0], Shown { line: 5, command: "yes --now".into(), output: vec!["line".into()], exit: 2 });
     assert_eq!(found[1].command, "again");
 }
+
+/// Whoever publishes a new table has to quote it anew.
+#[test]
+fn what_the_readme_quotes_of_the_comparison_stands_in_it() {
+    let read = |page: &str| fs::read_to_string(root().join(page)).expect("a readable page");
+    let (readme, results) = (read("README.md"), read("bench/RESULTS.md"));
+    let quoting = readme.split("\n\n").find(|part| part.starts_with("**Measured.**")).expect("it quotes the table");
+    let words: Vec<&str> = quoting.split_whitespace().collect();
+    let ratios: Vec<&str> = words.windows(2).filter(|pair| pair[1] == "x").map(|pair| pair[0]).collect();
+    assert!(ratios.len() >= 4, "{ratios:?}");
+    for ratio in ratios {
+        assert!(results.contains(&format!("({ratio} x)")), "{ratio} x is in the README, and not in bench/RESULTS.md");
+    }
+}
