@@ -62,8 +62,17 @@ def best(rounds: list, key: str) -> dict:
     return min(sound, key=lambda took: took[key]) if sound else rounds[0]
 
 
-def race(contenders: list, workload: str, arguments: dict, pace: Pace, key: str, ours: str | None = None) -> dict:
-    """Each contender's best round, by `key`. `ours` is what we call the workload, if we have several of its kind."""
+def race(
+    contenders: list,
+    workload: str,
+    arguments: dict,
+    pace: Pace,
+    key: str,
+    ours: str | None = None,
+    floor: str | None = None,
+) -> dict:
+    """Each contender's best round, by `key`. `ours` is what we call the workload, if we have several of its kind; `floor` is
+    what our rounds measure beside themselves, of which the least of all of them is told, as of everything else."""
     taken = {contender.name: [] for contender in contenders}
     for _ in range(pace.code_rounds if workload == "code" else pace.rounds):
         for contender in contenders:
@@ -73,7 +82,10 @@ def race(contenders: list, workload: str, arguments: dict, pace: Pace, key: str,
             named = ours if ours and contender.name == OURS else workload
             print(f"  {named} {arguments} {contender.name}", file=sys.stderr, flush=True)
             mine.append(contender.run(named, arguments))
+    least = min((took[floor] for took in taken.get(OURS, []) if floor in took), default=None)
     taken = {name: best(rounds, key) for name, rounds in taken.items()}
+    if least is not None:
+        taken[OURS] = {**taken[OURS], floor: least}
     if OURS in taken and "failed" in taken[OURS]:
         # Every cell is told beside ours: without it there is no table.
         sys.exit(f"our own side of {workload} failed: {taken[OURS]['failed']}")
@@ -195,7 +207,7 @@ def measured(contenders: list, pace: Pace) -> str:
     )
     goals.most(f"loop, a turn of {lengths[1]} beside one of {lengths[0]}, nothing sent", growth, 1.5)
     for turns in [100] if quick else [200, 500]:
-        taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, pace, "wall")
+        taken = race(of("langgraph", "openai_agents"), "durable", {"turns": turns}, pace, "wall", floor="bare")
         table.row(f"durable, one agent, {turns} turns: wall a turn", taken, with_half, each("wall"))
         table.row(
             f"durable, {turns} turns of 1 KB: bytes on disk a turn",
