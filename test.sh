@@ -23,7 +23,17 @@ clean_up() {
 }
 trap clean_up EXIT
 
-step() { printf '\n== %s\n' "$*"; }
+# Every step says how long the one before it took; the last lines are the whole list.
+step_name= step_began=$SECONDS step_seconds=()
+end_step() {
+  [ -z "$step_name" ] || step_seconds+=("$(printf '%5d s  %s' $((SECONDS - step_began)) "$step_name")")
+  step_name= step_began=$SECONDS
+}
+step() {
+  end_step
+  step_name=$*
+  printf '\n== %s\n' "$*"
+}
 
 # A machine may have Rust without the two components that the checks need.
 need_component() {
@@ -142,6 +152,9 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step "documentation builds without warnings"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
+step "build"
+cargo test --workspace --no-run --quiet
+
 step "tests"
 # Tests that see a reply assert its code and note it here.
 export CANTRIP_PROVOKED="$scratch/provoked"
@@ -156,4 +169,6 @@ step "benches run"
 cargo run --quiet --release --package cantrip-bench --no-default-features -- stream
 if [ "${1:-}" = --long ]; then cargo run --quiet --release --package cantrip-bench -- stream fold store; fi
 
-step "all green"
+end_step
+printf '\n== all green\n'
+printf '%s\n' "${step_seconds[@]}"
