@@ -8,9 +8,9 @@ use cantrip::canon::AuditId;
 use cantrip::loom::{Actor, AnyLoom, Contracts, Page};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
-use cantrip_ds::contract::{Audit, Bar, Canary, CompiledId, Evaluation, Pointer, Rule, SignatureId};
+use cantrip_ds::contract::{Audit, Bar, Canary, CanaryScope, CompiledId, Evaluation, Pointer, Rule, SignatureId};
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
-use cantrip_service::{Course, Preview, Promotion, Repointing, Service};
+use cantrip_service::{Callers, Course, Preview, Promotion, Repointing, Service};
 use serde_json::Value;
 
 use crate::artifact;
@@ -91,22 +91,26 @@ enum What {
 
     /// Show who would get what. Nothing is written.
     #[command(after_help = "Examples:\n  cantrip pointer preview Classify --keys 20\n  \
-                            cantrip pointer preview Classify --keys 1000 --percent 50 --prefix user:")]
+                            cantrip pointer preview Classify --keys 1000 --percent 50 --prefix user:\n  \
+                            cantrip pointer preview Classify --run-id run_1 --autopilot-id analyst")]
     Preview {
         /// The signature.
         signature: String,
 
         /// For so many keys.
-        #[arg(long, value_name = "N", default_value_t = 10)]
+        #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "CallerIds")]
         keys: usize,
 
         /// What the keys begin with; a number follows.
-        #[arg(long, value_name = "TEXT", default_value = "run_")]
+        #[arg(long, value_name = "TEXT", default_value = "run_", conflicts_with = "CallerIds")]
         prefix: String,
 
         /// As if the canary had this percent.
         #[arg(long, value_name = "PERCENT")]
         percent: Option<u8>,
+
+        #[command(flatten)]
+        caller: CallerIds,
     },
 
     /// Serve an artifact to everyone, if an evaluation speaks for it.
@@ -186,6 +190,45 @@ struct Changing {
     by: String,
 }
 
+/// The ids that one caller would give to `predict`.
+#[derive(Debug, clap::Args)]
+#[group(id = "CallerIds", multiple = true)]
+struct CallerIds {
+    /// Preview one caller: its run, as `predict --run-id` takes it.
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+
+    /// Preview one caller: the entity whose conversation it is in, by its whole id.
+    #[arg(long, value_name = "ENTITY")]
+    thread: Option<String>,
+
+    /// Preview one caller: the agent that calls.
+    #[arg(long, value_name = "ID")]
+    autopilot_id: Option<String>,
+
+    /// Preview one caller: the key that it gives.
+    #[arg(long, value_name = "KEY")]
+    canary_key: Option<String>,
+
+    /// Preview one caller: the owner who pays, as in user:42.
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<String>,
+}
+
+impl CallerIds {
+    /// The scope of that caller; none if no id is given.
+    fn scope(&self) -> Option<CanaryScope> {
+        let scope = CanaryScope {
+            canary_key: self.canary_key.clone(),
+            run_id: self.run_id.clone(),
+            thread_id: self.thread.clone(),
+            autopilot_id: self.autopilot_id.clone(),
+            owner: self.owner.clone(),
+        };
+        (scope != CanaryScope::default()).then_some(scope)
+    }
+}
+
 impl Changing {
     fn of(&self, signature: SignatureId) -> Result<Repointing, Refusal> {
         let actor = Actor::new(self.by.as_str());
@@ -234,10 +277,13 @@ impl What {
                 let drawn = guarded.reply.value().and_then(audited);
                 return Ok((guarded, drawn.unwrap_or_default()));
             }
-            Self::Preview { signature, keys, prefix, percent } => {
+            Self::Preview { signature, keys, prefix, percent, caller } => {
                 let signature = signatures::named(&catalog, signature).await?;
-                let (keys, prefix, percent) = (*keys, prefix.clone(), *percent);
-                let guarded = service.preview(&Preview { signature, keys, prefix, percent }).await;
+                let callers = match caller.scope() {
+                    Some(scope) => Callers::One(Box::new(scope)),
+                    None => Callers::Numbered { keys: *keys, prefix: prefix.clone() },
+                };
+                let guarded = service.preview(&Preview { signature, callers, percent: *percent }).await;
                 let drawn = guarded.reply.value().and_then(split);
                 return Ok((guarded, drawn.unwrap_or_default()));
             }

@@ -85,6 +85,14 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "NUMBER")]
     sub_calls: Option<u8>,
 
+    /// The caller's run, of whatever system: where a canary is on trial, each run is counted on its own.
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+
+    /// The agent that calls, which a canary counts by where no run, thread or key is given.
+    #[arg(long, value_name = "ID")]
+    autopilot_id: Option<String>,
+
     /// The entity whose conversation this belongs to, by its id.
     #[arg(long, value_name = "ENTITY")]
     thread: Option<String>,
@@ -113,7 +121,7 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     key: Option<String>,
 
-    /// What the caller is counted by where a canary is on trial.
+    /// What the caller is counted by where a canary is on trial, before its run, thread, agent and owner.
     #[arg(long, value_name = "KEY")]
     canary_key: Option<String>,
 
@@ -201,6 +209,8 @@ impl Predict {
             authorization: self.authorization.as_deref().map(authorization).transpose()?,
             wait_for_approval: self.wait.map(Duration::from_secs),
             canary_key: self.canary_key.clone(),
+            run_id: self.run_id.clone(),
+            autopilot_id: self.autopilot_id.clone(),
             model: self.crystal.clone(),
             params: Params::default(),
             max_cost: self.budget,

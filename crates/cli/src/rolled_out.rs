@@ -12,7 +12,7 @@ use cantrip::{MachineClock, MachineEntropy, Runtime};
 use cantrip_ds::contract::{Canary, CompiledId, SignatureId};
 use cantrip_ds::{Predicting, Predictor, Traces};
 use cantrip_reply::Guarded;
-use cantrip_service::{Course, Giving, Preview, Repointing, Service};
+use cantrip_service::{Callers, Course, Giving, Preview, Repointing, Service};
 use serde_json::{Value, json};
 
 use crate::present::{BOLD, DIM, colour};
@@ -95,7 +95,8 @@ impl House {
     }
 
     async fn split(&self) -> Result<Value, String> {
-        let preview = Preview { signature: self.id.clone(), keys: CALLERS, prefix: "user:".to_owned(), percent: None };
+        let callers = Callers::Numbered { keys: CALLERS, prefix: "user:".to_owned() };
+        let preview = Preview { signature: self.id.clone(), callers, percent: None };
         let split = sound(self.service.preview(&preview).await)?;
         Ok(split.reply.value().cloned().unwrap_or_default())
     }

@@ -7,6 +7,7 @@ mod aimock;
 mod alike;
 mod approvals;
 mod bad_input;
+mod canary;
 mod cast;
 mod commands;
 mod conformance;

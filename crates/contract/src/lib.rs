@@ -19,7 +19,7 @@ mod signature;
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
 pub use evaluation::{EvalStatus, Evaluation, EvaluationFault, Split, evaluation_schema};
 pub use pointer::{
-    Action, Audit, Bucket, By, Canary, Change, Changed, Pointer, PointerFault, Side, Variant, bucket, canary_key,
+    Action, Audit, Bucket, By, Canary, CanaryScope, Change, Changed, Pointer, PointerFault, Side, Variant, bucket,
 };
 pub use promotion::{Bar, Grounds, Rule, Unmet};
 pub use receipt::{

@@ -29,9 +29,75 @@ pub fn bucket(signature: &SignatureId, seed: &str, key: &str) -> Bucket {
     (u32::from_be_bytes(first) % 100) as u8
 }
 
-/// The key that a caller is counted by: the one it gives, else its run, its thread, its agent, its user.
-pub fn canary_key<'a>(candidates: impl IntoIterator<Item = Option<&'a str>>) -> &'a str {
-    candidates.into_iter().flatten().next().unwrap_or("default")
+/// The key of a caller that gives no id at all.
+const DEFAULT_KEY: &str = "default";
+
+/// The ids by which a rollout can count a caller. Whoever serves a predict and whoever previews a rollout pass the same
+/// scope to [`Pointer::variant_for`], so a preview shows what production does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CanaryScope {
+    /// An explicit key. It takes precedence over every id below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary_key: Option<String>,
+    /// The run of the caller, in this system or in the caller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// The entity whose conversation the caller is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// The agent that calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autopilot_id: Option<String>,
+    /// The owner who pays, as in `user:42`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+impl CanaryScope {
+    /// The scope of a caller that gives this key and nothing else.
+    pub fn of_key(key: impl Into<String>) -> Self {
+        Self { canary_key: Some(key.into()), ..Self::default() }
+    }
+
+    fn ids(&self) -> [(&'static str, Option<&str>); 5] {
+        [
+            ("canary_key", self.canary_key.as_deref()),
+            ("run_id", self.run_id.as_deref()),
+            ("thread_id", self.thread_id.as_deref()),
+            ("autopilot_id", self.autopilot_id.as_deref()),
+            ("owner", self.owner.as_deref()),
+        ]
+    }
+
+    /// The key that the bucket is computed from: the explicit key, else the run, the thread, the agent, the owner.
+    ///
+    /// ```
+    /// # use cantrip_contract::CanaryScope;
+    /// let owner = CanaryScope { owner: Some("user:42".to_owned()), ..CanaryScope::default() };
+    /// let run = CanaryScope { run_id: Some("run_1".to_owned()), ..owner.clone() };
+    /// assert_eq!((owner.key(), run.key()), ("user:42", "run_1"));
+    /// assert_eq!(CanaryScope::default().key(), "default");
+    /// ```
+    pub fn key(&self) -> &str {
+        self.ids().into_iter().find_map(|(_, id)| id).unwrap_or(DEFAULT_KEY)
+    }
+
+    /// Refuses an id that is empty or too long to be one.
+    pub fn check(&self) -> Result<(), Refusal> {
+        for (field, id) in self.ids() {
+            let Some(id) = id else { continue };
+            if id.is_empty() {
+                return Err(
+                    codes::schema(field, format!("/{field}"), "it must not be empty; leave it out instead").into()
+                );
+            }
+            if id.len() > ROLLOUT_TEXT_BYTES_MAX {
+                return Err(codes::limit(field, id.len(), ROLLOUT_TEXT_BYTES_MAX).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The second artifact, and how many callers of a hundred get it.
@@ -77,6 +143,11 @@ pub struct Variant {
 }
 
 impl Pointer {
+    /// Chooses the artifact for a caller. Predicts and previews both use this function.
+    pub fn variant_for(&self, scope: &CanaryScope) -> Variant {
+        self.variant(scope.key())
+    }
+
     /// What the caller with this key gets.
     pub fn variant(&self, key: &str) -> Variant {
         let bucket = bucket(&self.signature_id, &self.rollout_seed, key);

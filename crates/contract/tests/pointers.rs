@@ -2,8 +2,8 @@ use std::collections::HashMap;
 
 use cantrip_canon::{AuditId, IdSource, Timestamp};
 use cantrip_contract::{
-    Action, Audit, By, Canary, Change, CompiledId, Grounds, Pointer, PointerFault, Side, SignatureId, bucket,
-    canary_key,
+    Action, Audit, By, Canary, CanaryScope, Change, CompiledId, Grounds, Pointer, PointerFault, Side, SignatureId,
+    bucket, limits::ROLLOUT_TEXT_BYTES_MAX,
 };
 use cantrip_reply::codes;
 use proptest::prelude::*;
@@ -72,8 +72,48 @@ fn buckets_are_the_published_ones() {
     ] {
         assert_eq!(bucket(&id(), seed, key), wanted, "{seed} {key}");
     }
-    assert_eq!(canary_key([None, Some("run_1"), Some("ent_1")]), "run_1");
-    assert_eq!(canary_key([None, None]), "default");
+}
+
+#[test]
+fn a_caller_is_counted_by_its_key_its_run_its_thread_its_agent_and_its_owner_in_this_order() {
+    let id = |text: &str| Some(text.to_owned());
+    let mut scope = CanaryScope {
+        canary_key: id("key"),
+        run_id: id("run_1"),
+        thread_id: id("ent_1"),
+        autopilot_id: id("analyst"),
+        owner: id("user:42"),
+    };
+    let pointer = {
+        let mut kept = Kept::default();
+        kept.change(set('a')).unwrap();
+        kept.change(Change::Canary(Canary { artifact: artifact('b'), percent: 50 })).unwrap();
+        kept.pointer.unwrap()
+    };
+    let mut keys = Vec::new();
+    for take in [
+        (|scope: &mut CanaryScope| scope.canary_key.take()) as fn(&mut CanaryScope) -> Option<String>,
+        |scope| scope.run_id.take(),
+        |scope| scope.thread_id.take(),
+        |scope| scope.autopilot_id.take(),
+        |scope| scope.owner.take(),
+        |_| None,
+    ] {
+        assert_eq!(pointer.variant_for(&scope), pointer.variant(scope.key()));
+        keys.push(scope.key().to_owned());
+        take(&mut scope);
+    }
+    assert_eq!(keys, ["key", "run_1", "ent_1", "analyst", "user:42", "default"]);
+}
+
+#[test]
+fn an_id_that_is_empty_or_too_long_is_refused_by_its_name() {
+    let empty = CanaryScope { autopilot_id: Some(String::new()), ..CanaryScope::default() };
+    assert_eq!(empty.check().unwrap_err().code(), codes::SCHEMA.any());
+    let long = CanaryScope { run_id: Some("x".repeat(ROLLOUT_TEXT_BYTES_MAX + 1)), ..CanaryScope::default() };
+    assert_eq!(long.check().unwrap_err().code(), codes::LIMIT.any());
+    let longest = CanaryScope { run_id: Some("x".repeat(ROLLOUT_TEXT_BYTES_MAX)), ..CanaryScope::default() };
+    assert!(longest.check().is_ok());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use cantrip::canon::{Hash, Money, Timestamp, stable_hash};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::limits::{ITERATIONS_MAX, REPAIR_ATTEMPTS_MAX, SUB_CALLS_MAX};
-use cantrip_contract::{Medium, Params, PolicyPart, Program, SignatureId};
+use cantrip_contract::{CanaryScope, Medium, Params, PolicyPart, Program, SignatureId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -31,6 +31,9 @@ pub(crate) struct Asked {
     /// What the calling thread did last, as a program of `rlm_lite.v1` finds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,
+    /// The ids by which the rollout counted the caller. Predicts of earlier versions do not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryScope>,
 }
 
 /// What its receipt says of how it began.

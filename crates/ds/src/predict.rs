@@ -21,8 +21,8 @@ use cantrip::reply::{Filled, Guarded, Refusal, Success, codes};
 use cantrip::spend::{Authorization, AuthorizationRef, Decision, PolicyInput, Principal, Ruling, evaluate};
 use cantrip::{Cancel, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, store_refusal};
 use cantrip_contract::{
-    Artifact, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
-    Rendered, Row, Side, Signature, SignatureId, Status, Strategy, canary_key,
+    Artifact, CanaryScope, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
+    Rendered, Row, Side, Signature, SignatureId, Status, Strategy,
 };
 use serde_json::{Value, json};
 
@@ -77,8 +77,12 @@ pub struct Predicting {
     pub thread: Option<EntityId>,
     /// A program of `rlm_lite.v1` finds what that thread did last.
     pub history: bool,
-    /// What the caller is counted by where a canary is on trial.
+    /// What the caller is counted by where a canary is on trial; else its run, its thread, its agent, its owner.
     pub canary_key: Option<String>,
+    /// The caller's run. It chooses the canary's bucket and nothing else, so it may be a run of another system.
+    pub run_id: Option<String>,
+    /// The agent that calls. It chooses the canary's bucket where no key, run or thread is given.
+    pub autopilot_id: Option<String>,
     pub model: Option<String>,
     /// What is said here goes before what the artifact says.
     pub params: Params,
@@ -109,6 +113,8 @@ impl Default for Predicting {
             thread: None,
             history: false,
             canary_key: None,
+            run_id: None,
+            autopilot_id: None,
             model: None,
             params: Params::default(),
             authorization: None,
@@ -122,6 +128,19 @@ impl Default for Predicting {
             trace: TraceMode::default(),
             purpose: Purpose::Serve,
             cancel: Cancel::new(),
+        }
+    }
+}
+
+impl Predicting {
+    /// The ids by which a rollout counts this caller.
+    pub fn canary_scope(&self) -> CanaryScope {
+        CanaryScope {
+            canary_key: self.canary_key.clone(),
+            run_id: self.run_id.clone(),
+            thread_id: self.thread.map(|thread| thread.to_string()),
+            autopilot_id: self.autopilot_id.clone(),
+            owner: Some(self.owner.clone()),
         }
     }
 }
@@ -300,6 +319,8 @@ impl Predictor {
         let started = self.clock.now();
         let signature = self.catalog.signature(id).await?;
         let budget = Budget::of(&how, signature.program())?;
+        let canary = how.canary_scope();
+        canary.check()?;
         signature.check_input(input)?;
         let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
         if text.len() > INPUT_BYTES_MAX {
@@ -341,6 +362,7 @@ impl Predictor {
             structured_mode: Mode::of(&crystal.profile()),
             authorization_id: how.authorization.map(|id| id.to_string()),
             history,
+            canary: Some(canary),
         };
         let filing = Filing {
             predict,
@@ -494,8 +516,7 @@ impl Predictor {
         let (id, policy) = match (&how.artifact, pointer) {
             (Some(id), _) => (id.clone(), PolicyPart { canary_percent: Some(0), ..PolicyPart::default() }),
             (None, Some(pointer)) => {
-                let (thread, user) = (how.thread.map(|thread| thread.to_string()), Some(how.owner.as_str()));
-                let variant = pointer.variant(canary_key([how.canary_key.as_deref(), thread.as_deref(), user]));
+                let variant = pointer.variant_for(&how.canary_scope());
                 let side = match variant.variant {
                     Side::Primary => "primary",
                     Side::Canary => "canary",

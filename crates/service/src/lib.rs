@@ -30,7 +30,7 @@ pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
 pub use changes::{FileDiff, Roots, Touched};
 pub use ds::{Giving, served};
-pub use pointers::{Course, Preview, Promotion, Repointing};
+pub use pointers::{Callers, Course, Preview, Promotion, Repointing};
 pub use spend::Because;
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.

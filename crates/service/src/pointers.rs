@@ -9,8 +9,8 @@ use cantrip::loom::{Actor, Contracts, Page};
 use cantrip::reply::{Guarded, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
-    Bar, By, Canary, Change, CompiledId, Evaluation, Grounds, Pointer, PointerChange, PointerFault, Row, Side,
-    SignatureId, Variant,
+    Bar, By, Canary, CanaryScope, Change, CompiledId, Evaluation, Grounds, Pointer, PointerChange, PointerFault, Row,
+    Side, SignatureId, Variant,
 };
 use serde_json::{Value, json};
 
@@ -55,12 +55,20 @@ pub struct Promotion {
     pub forced: bool,
 }
 
-/// Which callers a split is shown for: so many, named by a prefix and their number.
+/// The callers a preview shows the choice for.
+#[derive(Debug, Clone)]
+pub enum Callers {
+    /// So many keys, each a prefix and a number from 1.
+    Numbered { keys: usize, prefix: String },
+    /// One caller, by the ids that it would give to a predict.
+    One(Box<CanaryScope>),
+}
+
+/// A preview of a rollout.
 #[derive(Debug, Clone)]
 pub struct Preview {
     pub signature: SignatureId,
-    pub keys: usize,
-    pub prefix: String,
+    pub callers: Callers,
     /// As if the canary had this percent.
     pub percent: Option<u8>,
 }
@@ -94,9 +102,16 @@ impl Service {
     }
 
     async fn split(&self, preview: &Preview) -> Result<Value, Refusal> {
-        if preview.keys > PREVIEW_KEYS_MAX {
-            return Err(codes::limit("keys", preview.keys, PREVIEW_KEYS_MAX).into());
-        }
+        let callers: Vec<CanaryScope> = match &preview.callers {
+            Callers::Numbered { keys, .. } if *keys > PREVIEW_KEYS_MAX => {
+                return Err(codes::limit("keys", *keys, PREVIEW_KEYS_MAX).into());
+            }
+            Callers::Numbered { keys, prefix } => {
+                (1..=*keys).map(|number| CanaryScope::of_key(format!("{prefix}{number}"))).collect()
+            }
+            Callers::One(caller) => vec![CanaryScope::clone(caller)],
+        };
+        callers.iter().try_for_each(CanaryScope::check)?;
         let mut pointer = self.pointer_of(&preview.signature).await?;
         if let Some(percent) = preview.percent {
             if percent > 100 {
@@ -104,8 +119,7 @@ impl Service {
             }
             pointer.canary_percent = percent;
         }
-        let keys = (1..=preview.keys).map(|number| format!("{}{number}", preview.prefix));
-        let rows: Vec<Variant> = keys.map(|key| pointer.variant(&key)).collect();
+        let rows: Vec<Variant> = callers.iter().map(|caller| pointer.variant_for(caller)).collect();
         let canary = rows.iter().filter(|row| row.variant == Side::Canary).count();
         Ok(json!({"percent": pointer.canary_percent, "primary": rows.len() - canary, "canary": canary, "rows": rows}))
     }

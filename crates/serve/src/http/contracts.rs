@@ -128,8 +128,14 @@ struct Asking {
     budget: Option<String>,
     /// The same key with the same request is answered once.
     idempotency_key: Option<String>,
-    /// What the caller is counted by where a canary is on trial.
+    /// What the caller is counted by where a canary is on trial, before its run, thread, agent and owner.
     canary_key: Option<String>,
+    /// The caller's run, of whatever system: where a canary is on trial, each run is counted on its own.
+    run_id: Option<String>,
+    /// The entity whose conversation the caller is in.
+    thread_id: Option<String>,
+    /// The agent that calls, which a canary counts by where no key, run or thread is given.
+    autopilot_id: Option<String>,
     /// How often an output that does not fit may be mended.
     #[schemars(range(max = 3))]
     repairs: Option<u8>,
@@ -145,6 +151,10 @@ async fn predict(State(http): State<Http>, caller: Caller, Told(asking): Told<As
 async fn predicted(http: &Http, caller: &Caller, asking: Asking) -> Result<Guarded, Refusal> {
     let id: SignatureId = parsed(&asking.signature)?;
     let artifact = asking.artifact.as_deref().map(parsed).transpose()?;
+    let thread = match asking.thread_id.as_deref().map(parsed).transpose()? {
+        Some(entity) => Some(caller.service.own_entity(entity).await?.entity.entity_id),
+        None => None,
+    };
     let mut how = Predicting {
         owner: caller.owner.as_str().to_owned(),
         artifact,
@@ -152,6 +162,9 @@ async fn predicted(http: &Http, caller: &Caller, asking: Asking) -> Result<Guard
         max_cost: money(asking.budget.as_deref())?,
         idempotency_key: asking.idempotency_key,
         canary_key: asking.canary_key,
+        run_id: asking.run_id,
+        thread,
+        autopilot_id: asking.autopilot_id,
         repair_attempts: asking.repairs,
         ..Predicting::default()
     };

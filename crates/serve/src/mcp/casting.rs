@@ -124,8 +124,16 @@ impl Server {
         let signature =
             asked.signature.parse().map_err(|_| codes::contract_unknown("signature", asked.signature.as_str()))?;
         let cancel = Cancel::new();
+        let thread: Option<EntityId> = asked.thread_id.as_deref().map(|entity| id("entity", entity)).transpose()?;
+        if let Some(entity) = thread {
+            self.own_entity(caller, entity).await?;
+        }
         let how = Predicting {
             idempotency_key: asked.key,
+            canary_key: asked.canary_key,
+            run_id: asked.run_id,
+            thread,
+            autopilot_id: asked.autopilot_id,
             max_cost: money(asked.budget.as_deref())?,
             owner: caller.owner.as_str().to_owned(),
             cancel: cancel.clone(),

@@ -158,6 +158,10 @@ impl Name {
                     "input": {"type": "object", "description": "What it is asked, by its input schema."},
                     "key": text("The same key with the same request is answered once, however often it is asked."),
                     "budget": text("It costs no more than this, as in '0.05 USD'."),
+                    "canary_key": text("What a canary counts the caller by, before the three below."),
+                    "run_id": text("The caller's run, of whatever system: a canary counts each run on its own."),
+                    "thread_id": text("The entity whose conversation the caller is in, by its id."),
+                    "autopilot_id": text("The agent that calls."),
                 }),
                 &["signature", "input"],
             ),
@@ -293,6 +297,14 @@ pub(super) struct Predict {
     pub(super) key: Option<String>,
     #[serde(default)]
     pub(super) budget: Option<String>,
+    #[serde(default)]
+    pub(super) canary_key: Option<String>,
+    #[serde(default)]
+    pub(super) run_id: Option<String>,
+    #[serde(default)]
+    pub(super) thread_id: Option<String>,
+    #[serde(default)]
+    pub(super) autopilot_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
