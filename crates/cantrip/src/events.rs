@@ -442,7 +442,8 @@ impl Stage {
                 | TruncationReason::MaxCost
                 | TruncationReason::ParentTerminated
                 | TruncationReason::Cancelled
-                | TruncationReason::LoopDetected,
+                | TruncationReason::LoopDetected
+                | TruncationReason::PolicyDenied,
                 _,
             ) => self.over(ResponseStatus::Cancelled, Some(reason.as_str()), None),
         }

@@ -3,6 +3,7 @@
 mod call;
 mod cancelling;
 mod decide;
+mod denial;
 mod driver;
 mod entity;
 mod episode;
@@ -27,6 +28,7 @@ mod touched;
 
 pub use call::Call;
 pub use decide::{Deciding, Pending};
+pub use denial::policy_denial;
 pub use driver::{Clerk, Closes, Closing, MachineClock, MachineEntropy, Opens, Papers, Runtime, store_refusal};
 pub use entity::{Casting, Entity};
 pub use episode::{AnswerFault, Cancel, CastReply};

@@ -11,14 +11,17 @@ use cantrip_loom::{
 };
 use cantrip_reply::Refusal;
 use cantrip_spend::{
-    AuthorizationRef, Decision, Guards, Named, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request, Subject,
-    Terms, Trifecta, Usage, replay,
+    AuthorizationRef, Decided, Decision, Guards, Named, POLICY_INPUT_VERSION, Phase, PolicyInput, Principal, Request,
+    Subject, Terms, Trifecta, Usage, replay,
 };
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use crate::driver::{Loaded, Log, Runtime, store_refusal};
 use crate::journal::logs;
+
+/// The kind of the record of a decision that was no yes.
+pub const DECISION: &str = "policy.decision";
 
 /// What policy is asked by: the loop's own questions.
 pub(crate) const POLICY: &str = "cantrip.cast.v1";
@@ -101,10 +104,14 @@ impl Runtime {
 
     async fn redecided(&self, run: RunId) -> Result<Redecided, Error> {
         let mut again = Again { runtime: self, terms: HashMap::new(), decisions: 0, first: None };
-        for made in self.loom().decisions(run).await? {
+        let stored = self.loom().decisions(run).await?;
+        for made in &stored {
             again.check(made.call.to_string(), made.at, &made.input, &made.decision).await?;
         }
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
+        for record in &records {
+            again.recorded(record, &stored).await?;
+        }
         let logs = logs(&records)?;
         let bodies = self.loaded(&logs).await?;
         if let Some(root) = self.loom().run(run).await?.entity_id {
@@ -156,6 +163,26 @@ impl Again<'_> {
             self.differs(at, call, fault.to_string());
         }
         Ok(())
+    }
+
+    /// Decides again from a record that has the whole question in it. Versions that wrote no row for a denied predict wrote
+    /// such records.
+    async fn recorded(&mut self, record: &Record, stored: &[Decided]) -> Result<(), Error> {
+        let Event::Other { kind, payload } = record.event()? else { return Ok(()) };
+        let Some(input) = payload.get("input").filter(|_| kind == DECISION) else { return Ok(()) };
+        let read = (
+            serde_json::from_value::<PolicyInput>(input.clone()),
+            serde_json::from_value::<Decision>(Value::Object(payload.clone())),
+        );
+        match read {
+            (Ok(_), Ok(decision)) if stored.iter().any(|made| made.decision == decision) => Ok(()),
+            (Ok(input), Ok(decision)) => self.check(record.seq.to_string(), record.at, &input, &decision).await,
+            (Err(_), _) | (_, Err(_)) => {
+                self.decisions += 1;
+                self.differs(record.at, record.seq.to_string(), "its record does not say what it was".to_owned());
+                Ok(())
+            }
+        }
     }
 
     fn differs(&mut self, at: Timestamp, call: String, detail: String) {

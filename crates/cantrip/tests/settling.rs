@@ -674,7 +674,7 @@ async fn a_person_who_says_no_or_nothing_ends_a_request_and_refuses_a_purchase()
                     codes::VERIFIED,
                 );
             } else {
-                assert_eq!(cast.reason(), Some(TruncationReason::MaxCost), "{:?}", cast.reply());
+                assert_eq!(cast.reason(), Some(TruncationReason::PolicyDenied), "{:?}", cast.reply());
                 assert_eq!(cast.reply().code(), code);
             }
             assert_eq!(shop.sold(), [] as [u64; 0]);

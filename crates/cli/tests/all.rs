@@ -11,6 +11,7 @@ mod canary;
 mod cast;
 mod commands;
 mod conformance;
+mod denials;
 mod examples;
 mod faults;
 mod feeds;

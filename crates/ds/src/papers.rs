@@ -350,7 +350,8 @@ impl Filing {
             }
             Ending::Truncated { reason, .. } => {
                 // Nobody was asked anything: what it met was a refusal.
-                if *reason == TruncationReason::MaxCost && model_calls == 0 {
+                let refused = matches!(reason, TruncationReason::MaxCost | TruncationReason::PolicyDenied);
+                if refused && model_calls == 0 {
                     status = Status::Denied;
                 }
                 error_code = code_of(self.strategy, *reason, error_code);

@@ -1,14 +1,12 @@
-//! What policy is asked before a predict opens, and what is told of its answer.
+//! What policy is asked before a predict opens, and what its receipt says of the answer.
 
-use cantrip::canon::{Money, Now};
+use cantrip::canon::Money;
 use cantrip::crystal::{AnyCrystal, Crystal, Price};
-use cantrip::reply::{Refusal, codes};
 use cantrip::spend::{
     Authorization, Decision, Guards, Named, Phase, PolicyInput, Principal, Request, Ruling, Subject, Terms, Trifecta,
     Usage,
 };
-use cantrip_contract::{PolicyPart, Rendered, SignatureId};
-use serde_json::json;
+use cantrip_contract::{PolicyPart, Rendered};
 
 use crate::limits::{ANSWER_TOKENS_MIN, MESSAGE_TOKENS_BOUND};
 use crate::papers::Filing;
@@ -89,18 +87,5 @@ pub(crate) fn said(
         reason_codes_version: Some(decision.reason_codes_version.clone()),
         evaluation_hash: Some(decision.evaluation_hash),
         ..chosen.clone()
-    }
-}
-
-pub(crate) fn denial(id: &SignatureId, decision: &Decision, payer: Option<&Authorization>, now: Now) -> Refusal {
-    let authorization = payer.map_or_else(|| "no authorization".to_owned(), |row| row.id.to_string());
-    let data = json!({"reason_code": decision.reason_code, "evaluation_hash": decision.evaluation_hash});
-    match decision.reason_code.as_str().rsplit('.').next().unwrap_or_default() {
-        "authorization_revoked" => codes::revoked(authorization, now.wall.to_string()).data(data).into(),
-        "authorization_expired" => codes::expired(authorization, now.wall.to_string()).data(data).into(),
-        "budget_exhausted" => codes::budget_spent(id.to_string(), "money", authorization).data(data).into(),
-        "per_call_limit" => codes::per_call(id.to_string(), authorization).data(data).into(),
-        "unknown_price" => codes::price_unknown(id.to_string(), authorization).data(data).into(),
-        reason => codes::not_authorized(id.to_string(), reason).data(data).into(),
     }
 }

@@ -17,12 +17,17 @@ use cantrip::loom::{
     Actor, Answer, Body, Contracts, Draft, Ending, Error, Event, Failed, Fault, Journal, Loom, Opening, RunKind, Step,
     StepId, TruncationReason,
 };
-use cantrip::reply::{Filled, Guarded, Refusal, Success, codes};
-use cantrip::spend::{Authorization, AuthorizationRef, Decision, PolicyInput, Principal, Ruling, evaluate};
-use cantrip::{Cancel, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, store_refusal};
+use cantrip::policy::DECISION;
+use cantrip::reply::{AnyCode, Filled, Guarded, Refusal, Success, codes};
+use cantrip::spend::{
+    Authorization, AuthorizationRef, CallKey, Decided, Decision, Operation, PolicyInput, Principal, Ruling, evaluate,
+};
+use cantrip::{
+    Cancel, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, policy_denial, store_refusal,
+};
 use cantrip_contract::{
-    Artifact, CanaryScope, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft, ReceiptId,
-    Rendered, Row, Side, Signature, SignatureId, Status, Strategy,
+    Artifact, CanaryScope, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft,
+    ReceiptId, Rendered, Row, Side, Signature, SignatureId, Status, Strategy,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +35,7 @@ use crate::asked::{Asked, Began, Budget, medium_of, request_hash};
 use crate::history::history;
 use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
 use crate::papers::{Files, Filing};
-use crate::permission::{denial, question, said};
+use crate::permission::{question, said};
 use crate::programs::{Made, direct, programmed, variables};
 use crate::structured::Mode;
 use crate::trace::{TraceMode, Traces};
@@ -576,8 +581,8 @@ impl Predictor {
         if decision.decision != Ruling::Denied {
             return Ok(filing);
         }
-        let refusal = denial(&filing.signature, &decision, payer.as_ref(), self.clock.now());
-        let receipt = self.denied(&filing, run, &decision, &input).await?;
+        let refusal = policy_denial(&filing.signature.to_string(), &decision, &input, terms);
+        let receipt = self.denied(&filing, run, decision, input, refusal.code()).await?;
         let predicted = Box::new(Predicted { receipt, run: Some(run), ..Predicted::default() });
         Err(Unanswered { refusal, predicted })
     }
@@ -587,8 +592,9 @@ impl Predictor {
         &self,
         filing: &Filing,
         run: RunId,
-        decision: &Decision,
-        input: &PolicyInput,
+        decision: Decision,
+        input: PolicyInput,
+        code: AnyCode,
     ) -> Result<Option<ReceiptId>, Refusal> {
         let now = self.clock.now().wall;
         let opens = Opens { run, loom: loom_named(&filing.signature.to_string()), entity: None, epoch: 0, at: now };
@@ -599,18 +605,24 @@ impl Predictor {
             entity_id: None,
             root_run_id: None,
         };
-        let mut told = to_value(decision).unwrap_or_default();
+        let call = CallKey::new(filing.predict.to_string()).map_err(|_| codes::crash())?;
+        let row = Decided { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };
+        let mut told = to_value(&row.decision).unwrap_or_default();
         told["v"] = json!(1);
-        told["input"] = to_value(input).unwrap_or_default();
+        told["decision_id"] = json!(row.id);
+        told["call_id"] = json!(row.call);
+        told["authorization_id"] = json!(row.input.authorization.as_ref().map(|named| &named.authorization_id));
+        told["input"] = to_value(&row.input).unwrap_or_default();
         let Value::Object(payload) = told else { return Err(codes::crash().into()) };
-        let decided = Event::Other { kind: "policy.decision".to_owned(), payload };
-        let code = codes::NOT_AUTHORIZED.any();
-        let error = Fault::new(code, decision.reason_code.to_string()).because(Some(decision.reason_code.as_str()));
+        let decided = Event::Other { kind: DECISION.to_owned(), payload };
+        let reason = row.decision.reason_code.as_str();
+        let error = Fault::new(code, reason).because(Some(reason));
         let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
         let receipt = filing.receipt(&opens, Status::Denied, Some(code.as_str().to_owned()));
         let step = Step::opens(StepId::new("denied").expect("a short name"), run, None)
             .record(Draft::opening(now, opening, decided).map_err(stored)?)
             .record(Draft::new(now, Failed { error }).map_err(stored)?)
+            .money(Operation::Note(Box::new(row)))
             .contract(Row::Predict(Box::new(filing.row(&opens, None, Some(end)))))
             .contract(Row::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), Vec::new()))))
             .bodies([filing.input.clone()]);

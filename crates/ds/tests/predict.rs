@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cantrip::canon::{IdSource, Timestamp};
-use cantrip::crystal::{Profile, ProfileRow, Response};
+use cantrip::crystal::{Price, Profile, ProfileRow, Response};
 use cantrip::loom::{AnyLoom, Contracts, Ledger, Loom, Message, Page, ReceiptsWanted, Usage, Wanted};
 use cantrip::spend::Mode;
 use cantrip_contract::{
@@ -124,6 +124,10 @@ async fn a_denied_predict_touches_nothing_and_leaves_a_receipt_and_its_key_is_fr
         assert!(loom.reservations(Wanted::default(), Page::FIRST).await.unwrap().items.is_empty());
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.output_hash, told.thread_id), (Status::Denied, None, None));
+        assert_eq!(told.error_code.as_deref(), Some(codes::NOT_AUTHORIZED.as_str()));
+        let decisions = loom.decisions(told.run_id).await.unwrap();
+        assert_eq!(decisions.len(), 1, "a denied decision is a row");
+        assert_eq!(Some(decisions[0].decision.evaluation_hash), told.policy.evaluation_hash);
         assert_eq!(told.policy.reason_code.as_deref(), Some("policy_denied.explicit_deny"));
         assert_eq!(told.policy.authorization_id, Some(denies.to_string()));
         sound(&loom).await;
@@ -145,10 +149,33 @@ async fn a_budget_too_small_denies_in_the_step_that_reserves_and_nothing_is_sent
         predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         grant(&loom, 1, |terms| terms.max_total = Some(10)).await;
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
-        assert!(!reply.guarded.reply.reply_type().is_success());
+        assert_code(&reply.guarded.reply, codes::BUDGET_SPENT);
+        let data = reply.guarded.reply.data();
+        assert_eq!(data["remaining"], json!({"micros": 10, "currency": "USD"}), "{data:?}");
+        assert!(data["needed"]["micros"].as_u64() > Some(10), "{data:?}");
         assert_eq!(script.asked(), 0);
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.policy.decision.as_deref()), (Status::Denied, Some("denied")));
+        assert_eq!(told.error_code.as_deref(), Some(codes::BUDGET_SPENT.as_str()));
+        assert_eq!(loom.decisions(told.run_id).await.unwrap().len(), 1);
+        sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_price_a_limit_of_money_denies_and_the_limit_is_named() {
+    for (loom, _folder) in stores() {
+        let script = scripted([done(json!({"text": "HEY"}))]);
+        let predictor = predictor(&loom, Posing { price: Price::Unknown, ..says(&script) }, Traces::inline());
+        predictor.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
+        let limited = grant(&loom, 1, |terms| terms.max_total = Some(1_000_000)).await;
+        let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
+        assert_code(&reply.guarded.reply, codes::PRICE_UNKNOWN);
+        let data = reply.guarded.reply.data();
+        assert_eq!(data["limit"], json!(format!("the limit of 1 USD total of {limited}")), "{data:?}");
+        let told = receipts(&loom).await.pop().unwrap();
+        assert_eq!((told.status, told.error_code.as_deref()), (Status::Denied, Some(codes::PRICE_UNKNOWN.as_str())));
+        assert_eq!(script.asked(), 0);
         sound(&loom).await;
     }
 }

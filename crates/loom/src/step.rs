@@ -237,7 +237,9 @@ impl Step {
     /// What is wrong with it whatever the store holds. Every store asks this first.
     pub fn broken(&self) -> Option<Error> {
         let refused = |fault| Some(Error::Misplaced { run: self.run(), fault });
-        let unowned = matches!(self.place, Place::Opens { lease: None, .. }) && !self.money.is_empty();
+        // A decision that is noted moves no money: a run that policy refused has one and never had an owner.
+        let moves = self.money.iter().any(|operation| !matches!(operation, Operation::Note(_)));
+        let unowned = matches!(self.place, Place::Opens { lease: None, .. }) && moves;
         if unowned {
             return refused("only the owner of a run moves its money");
         }

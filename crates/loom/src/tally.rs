@@ -161,6 +161,7 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
                 | TruncationReason::MaxTokens
                 | TruncationReason::MaxCost
                 | TruncationReason::LoopDetected
+                | TruncationReason::PolicyDenied
                 | TruncationReason::CrystalError => Status::Failed,
             };
             let code = error.as_ref().map_or_else(
@@ -174,6 +175,7 @@ pub fn receipt_status(end: &End) -> (Status, Option<String>) {
                     | TruncationReason::MaxCost
                     | TruncationReason::LoopDetected
                     | TruncationReason::CrystalError => cantrip_reply::codes::WARD_REACHED.any().as_str().to_owned(),
+                    TruncationReason::PolicyDenied => cantrip_reply::codes::NOT_AUTHORIZED.any().as_str().to_owned(),
                 },
                 |error| error.mark.code.clone(),
             );

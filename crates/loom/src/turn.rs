@@ -18,6 +18,8 @@ pub enum TruncationReason {
     Cancelled,
     CrystalError,
     LoopDetected,
+    /// Policy denied the next request for a reason other than an amount of money. The error of the end has the code.
+    PolicyDenied,
 }
 
 impl TruncationReason {
@@ -31,6 +33,7 @@ impl TruncationReason {
             Self::Cancelled => "cancelled",
             Self::CrystalError => "crystal_error",
             Self::LoopDetected => "loop_detected",
+            Self::PolicyDenied => "policy_denied",
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, Currency, EntityId, Hash, LoomId, RunId, Timestamp};
 use cantrip_circle::{Labels, Wards};
 use cantrip_loom::{
-    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Loom, Opening,
-    Record, Seq, Step, StepId, TruncationReason,
+    Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Ledger, Loom,
+    Opening, Record, Seq, Step, StepId, TruncationReason,
 };
 use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 
 use super::{Halting, Office, Opens, Papers, Purse, Runtime, Tokens};
 use crate::cancelling::is_asked_for;
+use crate::denial::RefusedByPolicy;
 use crate::episode::Cancel;
 use crate::events::Waited;
 use crate::funds::Nameless;
@@ -194,7 +195,7 @@ pub(crate) enum Written {
     /// All of them, so many bytes, and where the last of them stands.
     Whole { bytes: u64, last: Seq },
     /// Nobody pays for what they begin.
-    Refused(Decision),
+    Refused(Box<RefusedByPolicy>),
     /// Only other holds of the tree stand in the way.
     Wait,
 }
@@ -433,12 +434,29 @@ impl Run {
                 if asks && decision.decision == Ruling::Denied {
                     self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
                 }
-                Ok(Written::Refused(decision))
+                Ok(Written::Refused(Box::new(self.refused_by(decision).await?)))
             }
             Answer::Wait => Ok(Written::Wait),
             Answer::Conflict(conflict) => Err(Stopped::Conflict(conflict)),
             Answer::Fenced { held, now } => Err(Stopped::Fenced { held, now }),
         }
+    }
+
+    /// Reads from the ledger what a decision that was no yes was made from: the counters and terms of that moment.
+    async fn refused_by(&self, decision: Decision) -> Result<RefusedByPolicy, Stopped> {
+        let loom = self.runtime.loom();
+        let unknown = || Error::NotFound { kind: "decision", id: decision.evaluation_hash.to_string() };
+        let made = loom.decisions(self.id).await?.into_iter().rev().find(|made| made.decision == decision);
+        let decided = made.ok_or_else(unknown)?;
+        let named = decided.input.authorization.as_ref();
+        let terms = match named.and_then(|named| Some((named.authorization_id.parse().ok()?, named.revision))) {
+            Some((id, revision)) => {
+                let agreed = loom.agreements(id).await?;
+                agreed.into_iter().find(|agreed| agreed.revision == revision).map(|agreed| agreed.terms)
+            }
+            None => None,
+        };
+        Ok(RefusedByPolicy { decided, terms })
     }
 
     /// Takes back questions of a cast that is over. What a person said at the same moment stands.

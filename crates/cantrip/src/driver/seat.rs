@@ -378,7 +378,7 @@ impl Seat {
                 }
                 bytes
             }
-            Written::Refused(decision) => return Ok(Some(Unpaid::Refused(decision))),
+            Written::Refused(refused) => return Ok(Some(Unpaid::Refused(refused))),
             Written::Wait => {
                 // Who waits for others holds no place that they might need.
                 self.place = None;

@@ -563,7 +563,8 @@ pub(super) fn given_up(reason: TruncationReason) -> Unknown {
         | TruncationReason::ParentTerminated
         | TruncationReason::Cancelled
         | TruncationReason::CrystalError
-        | TruncationReason::LoopDetected => Unknown::StreamCut,
+        | TruncationReason::LoopDetected
+        | TruncationReason::PolicyDenied => Unknown::StreamCut,
     }
 }
 

@@ -165,6 +165,7 @@ pub(crate) fn halt_of(reason: TruncationReason, wards: &Wards) -> Halt {
         TruncationReason::ParentTerminated => outside("parent", reason),
         TruncationReason::Cancelled => outside("caller", reason),
         TruncationReason::CrystalError => outside("crystal", reason),
+        TruncationReason::PolicyDenied => outside("policy", reason),
     }
 }
 
@@ -182,7 +183,10 @@ pub(crate) fn reply_of(
 ) -> Refusal {
     match (reason, failing) {
         (
-            TruncationReason::CrystalError | TruncationReason::LoopDetected | TruncationReason::MaxCost,
+            TruncationReason::CrystalError
+            | TruncationReason::LoopDetected
+            | TruncationReason::MaxCost
+            | TruncationReason::PolicyDenied,
             Some(failing),
         ) => failing.refusal(crystal, data),
         (TruncationReason::LoopDetected, None) => {
@@ -190,6 +194,7 @@ pub(crate) fn reply_of(
             codes::loop_detected("repeat", repeats).data(data).into()
         }
         (TruncationReason::CrystalError, None) => codes::unreachable(crystal, "it did not answer").data(data).into(),
+        (TruncationReason::PolicyDenied, None) => codes::not_authorized(crystal, reason.as_str()).data(data).into(),
         (
             TruncationReason::MaxTurns
             | TruncationReason::Timeout

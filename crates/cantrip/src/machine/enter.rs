@@ -9,17 +9,17 @@ use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
 use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit};
 use cantrip_loom::{CallId, Error, Event, Judged};
 use cantrip_reply::{Refusal, codes};
-use cantrip_spend::{ApprovalKind, Decided, Decision, Evaluation, Operation, ReasonCode, Ruling, Subject};
+use cantrip_spend::{ApprovalKind, Decided, Evaluation, Operation, ReasonCode, Ruling, Subject, Terms};
 use serde_json::{Map, Value, json};
 
 use super::act::Asks;
 use super::approve::{APPROVAL_SECONDS, Decided as Verdict, Waits};
-use super::money::{Unpaid, refusal};
+use super::money::Unpaid;
 use super::{About, Effect, FreeCall, Inquiry, Machine, Phase, Said, World};
+use crate::denial::policy_denial;
 use crate::funds::Funds;
+use crate::policy::DECISION;
 
-/// What a decision that was no yes is told as.
-const DECISION: &str = "policy.decision";
 /// What a hold is told as.
 pub(crate) const RESERVED: &str = "spend.reserved";
 
@@ -258,7 +258,9 @@ impl Machine {
     /// Policy said no: the call does not begin, and its record says why.
     fn deny(&mut self, entry: &mut Entry, decided: Decided, world: &World<'_>) -> Result<(), Error> {
         let (gate, ..) = entry.named();
-        let refusal = self.denied(entry.asks.number, &gate, &entry.reasons, &decided.decision, world);
+        let terms = world.payer().map(|payer| &*payer.terms);
+        let refusal =
+            self.denied(entry.asks.number, &gate, &entry.reasons, &decided, terms.filter(|_| is_named(&decided)));
         entry.decision = Some((evaluation(&decided), None));
         entry.way = Way::Refused(refusal);
         self.note(decided, world)
@@ -284,9 +286,10 @@ impl Machine {
         number: u32,
         gate: &str,
         reasons: &[ApprovalReason],
-        decision: &Decision,
-        world: &World<'_>,
+        decided: &Decided,
+        terms: Option<&Terms>,
     ) -> Refusal {
+        let decision = &decided.decision;
         match (decision.reason_code.as_str(), self.verdict_on(number), trifecta(reasons)) {
             ("policy_denied.trifecta", _, Some((touched, toml))) => {
                 let data = json!({"touched": touched, "reason_code": decision.reason_code});
@@ -296,7 +299,7 @@ impl Machine {
                 verdict.refusal(gate.to_owned())
             }
             ("policy_denied.approval_expired", None, _) => codes::no_decision(gate, APPROVAL_SECONDS).into(),
-            _ => refusal(decision, gate, &format!("a call of {gate}"), world),
+            _ => policy_denial(gate, decision, &decided.input, terms),
         }
     }
 
@@ -388,7 +391,7 @@ impl Machine {
     }
 
     /// The start of a call was not paid for: it never began.
-    pub(super) fn call_unpaid(&mut self, unpaid: Unpaid, world: &World<'_>) -> Result<(), Error> {
+    pub(super) fn call_unpaid(&mut self, unpaid: Unpaid) -> Result<(), Error> {
         self.ready = None;
         let fault = self.incoherent("started", "nothing was to be paid");
         let Paying { asks, reasons, amount, subject, gate, touched } = self.paying.take().ok_or(fault)?;
@@ -399,17 +402,16 @@ impl Machine {
         match unpaid {
             // What stood in its way is settled: it is examined anew.
             Unpaid::Waited => Ok(()),
-            Unpaid::Refused(decision) if decision.decision == Ruling::NeedsApproval => {
-                let code = decision.reason_code;
+            Unpaid::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
+                let code = refused.decided.decision.reason_code;
                 let waits = Waits::for_call(asks, reasons);
                 self.waits = Some(waits.judged(gate, ApprovalKind::Gate, subject, code, Some(amount)));
                 Ok(())
             }
-            Unpaid::Refused(decision) => {
-                let refusal = self.denied(asks.number, &gate, &reasons, &decision, world);
-                let authorization_id = world.payer().map(|payer| payer.authorization);
+            Unpaid::Refused(refused) => {
+                let refusal = self.denied(asks.number, &gate, &reasons, &refused.decided, refused.terms.as_ref());
                 let mut entry = Entry::new(asks, Way::Refused(refusal), reasons, touched);
-                entry.decision = Some((Evaluation { decision, authorization_id }, None));
+                entry.decision = Some((evaluation(&refused.decided), None));
                 self.clear(vec![entry]);
                 Ok(())
             }
@@ -445,6 +447,11 @@ impl Machine {
     pub(crate) fn pays(&self) -> bool {
         self.paying.is_some()
     }
+}
+
+/// Whether an authorization was resolved for this decision.
+fn is_named(decided: &Decided) -> bool {
+    decided.input.authorization.is_some()
 }
 
 /// What a gate record keeps of a decision.

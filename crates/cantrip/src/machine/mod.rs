@@ -389,7 +389,7 @@ impl Machine {
             Happened::Waited if folds => self.fold_slept(),
             Happened::Waited => self.measured_anew(),
             Happened::Unpaid(unpaid) if folds => self.fold_unpaid(unpaid, world),
-            Happened::Unpaid(unpaid) if self.paying.is_some() => self.call_unpaid(unpaid, world),
+            Happened::Unpaid(unpaid) if self.paying.is_some() => self.call_unpaid(unpaid),
             Happened::Unpaid(unpaid) => self.unpaid(unpaid, world),
             Happened::Answered(answer) if folds => self.fold_answered(answer, world),
             Happened::Answered(answer) => self.answered(answer, world),

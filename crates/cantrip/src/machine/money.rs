@@ -10,15 +10,14 @@ use std::time::Duration;
 use cantrip_canon::{ApprovalId, CastId, Currency, EntityId, Hash, Money, Timestamp};
 use cantrip_circle::gate::Promises;
 use cantrip_crystal::{Charge, Price};
-use cantrip_loom::{CallId, Error, TruncationReason};
-use cantrip_reply::{Refusal, codes};
+use cantrip_loom::{CallId, Error};
 use cantrip_spend::{
-    AuthorizationRef, CallKey, Decided, Decision, Explicit, Family, Guards, Hold, Named, Operation, Owner, Phase,
-    Principal, ProviderKey, Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta,
-    Unknown,
+    AuthorizationRef, CallKey, Decided, Explicit, Guards, Hold, Named, Operation, Owner, Phase, Principal, ProviderKey,
+    Question, ReservationId, Reserve, RetryClass, Ruling, SetCap, Subject, Terms, Trifecta, Unknown,
 };
 
 use super::{Machine, Newborn, World};
+use crate::denial::{RefusedByPolicy, policy_denial, truncation};
 use crate::funds::Funds;
 use crate::limits::{HOLD_GRACE_SECONDS, MESSAGE_TOKENS_BOUND, OUTPUT_TOKENS_MIN};
 use crate::policy::POLICY;
@@ -41,7 +40,7 @@ pub(crate) struct Payer {
 /// Why a request did not leave.
 #[derive(Debug)]
 pub(crate) enum Unpaid {
-    Refused(Decision),
+    Refused(Box<RefusedByPolicy>),
     /// Only others of its tree stood in the way, and something of theirs was settled.
     Waited,
 }
@@ -279,10 +278,11 @@ impl Machine {
 
     /// Nobody pays for whoever asks, whatever the request costs: it does not leave, and the cast is over.
     pub(super) fn unfunded(&mut self, decided: Decided, world: &World<'_>) -> Result<(), Error> {
-        let refusal = refusal(&decided.decision, self.facts.crystal(), "the next request", world);
+        let refusal = policy_denial(self.facts.crystal(), &decided.decision, &decided.input, None);
+        let reason = truncation(&decided.decision.reason_code);
         self.note(decided, world)?;
         let fault = world.words.fault(refusal);
-        self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| ())
+        self.end_alone(reason, Some(fault), world).map(|_| ())
     }
 
     /// The request was not paid for, so it never left.
@@ -291,17 +291,18 @@ impl Machine {
         self.unrecorded()?;
         match unpaid {
             Unpaid::Waited => Ok(()),
-            Unpaid::Refused(decision) if decision.decision == Ruling::NeedsApproval => {
-                self.approves(decision.reason_code)
+            Unpaid::Refused(refused) if refused.decided.decision.decision == Ruling::NeedsApproval => {
+                self.approves(refused.decided.decision.reason_code)
             }
-            Unpaid::Refused(decision) => {
+            Unpaid::Refused(refused) => {
+                let RefusedByPolicy { decided, terms } = *refused;
                 let call = CallId::request(self.turn_asked_for(world)?);
-                let refusal = match self.verdict_on_request(call, &decision) {
+                let refusal = match self.verdict_on_request(call, &decided.decision) {
                     Some(verdict) => verdict.refusal(self.facts.crystal().to_owned()),
-                    None => refusal(&decision, self.facts.crystal(), "the next request", world),
+                    None => policy_denial(self.facts.crystal(), &decided.decision, &decided.input, terms.as_ref()),
                 };
                 let fault = world.words.fault(refusal);
-                self.end_alone(TruncationReason::MaxCost, Some(fault), world).map(|_| ())
+                self.end_alone(truncation(&decided.decision.reason_code), Some(fault), world).map(|_| ())
             }
         }
     }
@@ -311,37 +312,4 @@ impl Machine {
 pub(crate) fn request_to(crystal: &str) -> Subject {
     let provider = crystal.split_once('/').map_or(crystal, |(provider, _)| provider);
     Subject::model_call(provider, crystal)
-}
-
-/// The refusal of a hold, by the reason of the decision.
-pub(super) fn refusal(decision: &Decision, subject: &str, needed: &str, world: &World<'_>) -> Refusal {
-    let named = world.payer().map(|payer| payer.authorization.to_string());
-    let code = decision.reason_code.as_str();
-    let data = serde_json::json!({
-        "reason_code": code, "evaluation_hash": decision.evaluation_hash, "authorization_id": named,
-    });
-    let authorization = named.unwrap_or_default();
-    let at = world.now.wall.to_string();
-    match code.rsplit('.').next().unwrap_or_default() {
-        "budget_exhausted" | "run_limit" => {
-            let left = world.money_left.map_or_else(|| "money".to_owned(), |left| left.to_string());
-            codes::budget_spent(needed, left, authorization).data(data).into()
-        }
-        "per_call_limit" => codes::per_call(needed, authorization).data(data).into(),
-        "per_day_limit" => codes::per_day(needed, authorization).data(data).into(),
-        "authorization_expired" => codes::expired(authorization, at).data(data).into(),
-        "authorization_revoked" => codes::revoked(authorization, at).data(data).into(),
-        "unknown_price" => codes::price_unknown(subject, authorization).data(data).into(),
-        "reconcile_required" => codes::reconcile_first(subject).data(data).into(),
-        "authorization_missing" => {
-            let why = "no authorization is for whoever asks; whoever runs the house gives one: cantrip spend authorize";
-            codes::not_authorized(subject, why).data(data).into()
-        }
-        reason => {
-            let needs =
-                decision.decision == Ruling::NeedsApproval || decision.reason_code.family() == Family::ApprovalRequired;
-            let why = if needs { "a person has to approve it" } else { reason };
-            codes::not_authorized(subject, why).data(data).into()
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! How did a cast end that another process, or an earlier record, has ended?
 
+use cantrip_canon::Money;
 use cantrip_loom::Fault;
-use cantrip_reply::{Refusal, codes};
-use serde_json::{Map, Value};
+use cantrip_reply::{AnyCode, Refusal, codes};
+use serde_json::{Map, Value, json};
 
 /// A fault of a record as a refusal again: its code, with the fields as they stand in its words.
 pub(crate) fn refusal(fault: &Fault) -> Refusal {
@@ -14,7 +15,7 @@ pub(super) fn refusal_with(fault: &Fault, data: &Value) -> Refusal {
     let known = fault.mark.known().filter(|code| !code.reply_type().is_success());
     let fields = known.map(|code| {
         let row = code.row();
-        fields_of(row.message, &fault.message).unwrap_or_else(|| {
+        fields_of(row.message, &fault.message).map(|fields| with_money(code, fields)).unwrap_or_else(|| {
             // Words that the code does not have, of another version perhaps, stand in the place of all fields.
             row.fields.iter().map(|field| ((*field).to_owned(), fault.message.clone().into())).collect()
         })
@@ -32,6 +33,25 @@ pub(super) fn refusal_with(fault: &Fault, data: &Value) -> Refusal {
         Some(Ok(refusal)) => refusal,
         Some(Err(_)) | None => codes::crash().into(),
     }
+}
+
+/// Reads the amounts of a refusal about money as money, which a text of it has in words.
+fn with_money(code: AnyCode, mut fields: Map<String, Value>) -> Map<String, Value> {
+    let amounts: &[&str] = if code == codes::BUDGET_SPENT.any() {
+        &["needed", "remaining"]
+    } else if code == codes::PER_CALL.any() || code == codes::PER_DAY.any() {
+        &["needed", "limit"]
+    } else {
+        &[]
+    };
+    for name in amounts {
+        if let Some(field) = fields.get_mut(*name)
+            && let Some(amount) = field.as_str().and_then(|text| text.parse::<Money>().ok())
+        {
+            *field = json!(amount);
+        }
+    }
+    fields
 }
 
 /// What stands in the places of a template, if a text was made with it: filled in again they give the same text.
@@ -58,6 +78,20 @@ mod tests {
     use cantrip_reply::testing::guarded;
 
     use super::*;
+
+    #[test]
+    fn the_amounts_of_a_recorded_refusal_are_money() {
+        for (code, message, second) in [
+            (codes::BUDGET_SPENT.any(), "0.09 USD is more than the 0.03 USD left of auth_local", "remaining"),
+            (codes::PER_CALL.any(), "0.09 USD is more than 0.03 USD for one call", "limit"),
+            (codes::PER_DAY.any(), "0.09 USD would pass 0.03 USD for the day", "limit"),
+        ] {
+            let reply = guarded(|rb| rb.refuse(refusal(&Fault::new(code, message)))).reply;
+            assert_eq!((reply.code(), reply.message()), (code, message));
+            assert_eq!(reply.data()["needed"], json!({"micros": 90_000, "currency": "USD"}));
+            assert_eq!(reply.data()[second], json!({"micros": 30_000, "currency": "USD"}));
+        }
+    }
 
     #[test]
     fn a_recorded_fault_is_told_in_the_words_it_was_recorded_with() {

@@ -269,7 +269,8 @@ fn stop_reason(reply: &CastReply) -> Option<StopReason> {
             TruncationReason::MaxTokens | TruncationReason::MaxCost => Some(StopReason::MaxTokens),
             TruncationReason::Cancelled | TruncationReason::ParentTerminated => Some(StopReason::Cancelled),
             TruncationReason::CrystalError if reply.reply().code() == REFUSED => Some(StopReason::Refusal),
-            TruncationReason::CrystalError => None,
+            // No stop reason says that policy forbids it: the editor gets the error with its code.
+            TruncationReason::CrystalError | TruncationReason::PolicyDenied => None,
         },
         // Parked: by an editor that went away, or a model that stays down, which is told as the error it is.
         None => match reply.reply().reply_type() {

@@ -229,6 +229,7 @@ fn ended<V>(ending: &Ending<V>) -> Ended {
                 TruncationReason::LoopDetected => codes::LOOP_DETECTED.any(),
                 TruncationReason::Cancelled | TruncationReason::ParentTerminated => codes::ENDED_FROM_OUTSIDE.any(),
                 TruncationReason::CrystalError => codes::CRASH.any(),
+                TruncationReason::PolicyDenied => codes::NOT_AUTHORIZED.any(),
             };
             let reply = error.as_ref().map_or_else(|| mark(code), |fault| fault.mark.clone());
             Ended { state: "truncated", reason: Some(reason.as_str().to_owned()), reply, answered_by: None }

@@ -1,0 +1,262 @@
+//! What is told, receipted and kept of a predict or a cast that policy denies: through the real binary, on every store.
+
+use std::process::{Output, Stdio};
+use std::str::FromStr;
+
+use cantrip_canon::{IdSource, Money, RunId, Timestamp};
+use cantrip_loom::{Answer, Journal, Ledger, Step, StepId};
+use cantrip_reply::testing::assert_envelope;
+use cantrip_reply::{AnyCode, codes};
+use cantrip_spend::{Authorization, AuthorizationRef, Authorize, Mode, Operation};
+use cantrip_store::Store;
+use serde_json::{Value, json};
+
+use crate::support::model::Model;
+use crate::support::{self, Folder, id, stderr};
+
+const SHOUT: &str = r#"namespace = "@me/text"
+name = "Shout"
+version = 1
+description = "Say it louder."
+program_template = "direct.v1"
+instructions = "Say it louder."
+prompt_template = { system = "{{ instructions }}", user = "{{ inputs.text }}" }
+input_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
+output_schema = { type = "object", required = ["text"], properties = { text = { type = "string" } } }
+"#;
+
+/// Models on this machine cost something.
+const PRICES: &str = "[[model]]\ncrystal = \"local/*\"\nwindow = 100_000\noutput_tokens_max = 1_000\n\
+                      price = { input = \"3.00 USD\", output = \"15.00 USD\" }\n";
+
+fn stores() -> Vec<String> {
+    [Some("sqlite:kept/loom.db".to_owned()), support::own_postgres()].into_iter().flatten().collect()
+}
+
+/// A folder with a signature, a spell, a price list, and a model that counts how often it was asked.
+struct House {
+    folder: Folder,
+    model: Model,
+    store: String,
+}
+
+impl House {
+    fn new(store: &str) -> Self {
+        let folder = Folder::new();
+        std::fs::create_dir_all(folder.path().join("signatures")).unwrap();
+        folder.write("signatures/shout.toml", SHOUT);
+        folder.write("models.toml", PRICES);
+        let model = Model::start(|_| {
+            let arguments = json!({"answer": {"text": "HEY"}}).to_string();
+            let call = json!({"id": "c1", "type": "function", "function": {"name": "done", "arguments": arguments}});
+            json!({"role": "assistant", "content": null, "tool_calls": [call]})
+        });
+        let spell = format!("name = \"spender\"\ncrystal = \"{}\"\n[wards]\nmax_turns = 3\n", model.crystal());
+        folder.write("spender.toml", &spell);
+        Self { folder, model, store: store.to_owned() }
+    }
+
+    fn told(&self, arguments: &[&str], code: AnyCode) -> Value {
+        self.folder.envelope(&[arguments, &["--store", &self.store]].concat(), code)
+    }
+
+    fn authorize(&self, terms: &[&str]) -> String {
+        let given = self.told(&[&["spend", "authorize"], terms].concat(), codes::CREATED.any());
+        id(&given["data"]["authorization_id"]).to_owned()
+    }
+
+    /// The terms of an authorization as they stand.
+    fn terms(&self, authorization: &str) -> Value {
+        let shown = self.told(&["spend", "show", authorization], codes::READ.any());
+        shown["data"]["value"]["authorization"]["agreement"]["terms"].clone()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.folder.command(&[arguments, &["--store", &self.store]].concat());
+        command.env("CANTRIP_MODELS", self.folder.path().join("models.toml")).stdin(Stdio::null());
+        command.output().expect("the binary runs")
+    }
+
+    /// A predict that this authorization pays for.
+    fn predict(&self, authorization: &str, more: &[&str]) -> Output {
+        let crystal = self.model.crystal();
+        let asked =
+            ["predict", "Shout", "--field", "text=hey", "--crystal", &crystal, "--authorization", authorization];
+        self.run(&[&asked[..], more].concat())
+    }
+}
+
+/// Checks everything about one denied predict; returns the data of its reply.
+fn denied(house: &House, authorization: &str, code: AnyCode, reason: &str) -> Value {
+    let asked = house.model.asked();
+    let output = house.predict(authorization, &["--json"]);
+    let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_envelope(&reply, code);
+    assert_eq!(output.status.code(), Some(3), "{reply}");
+    assert_eq!((&reply["data"]["reason_code"], house.model.asked()), (&json!(reason), asked), "{reply}");
+    // The receipt names the code of the reply, and what policy said.
+    let shown = house.told(&["receipt", "show"], codes::READ.any());
+    let receipt = &shown["data"]["value"];
+    assert_eq!(
+        (&receipt["status"], &receipt["error_code"], &receipt["policy"]["reason_code"]),
+        (&json!("denied"), &json!(code.as_str()), &json!(reason)),
+        "{receipt}"
+    );
+    assert_eq!((&receipt["output_hash"], &receipt["policy"]["decision"]), (&Value::Null, &json!("denied")));
+    // The decision is a row, its replay finds it, and all of it verifies.
+    let run = id(&receipt["run_id"]);
+    let replayed = house.told(&["policy", "replay", run], codes::VERIFIED.any());
+    assert_eq!(replayed["data"]["decisions"], 1, "{replayed}");
+    let rows = kept(house, run);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((&rows[0]["decision"]["reason_code"], &rows[0]["phase"]), (&json!(reason), &json!("predict")));
+    assert_eq!(rows[0]["decision"]["evaluation_hash"], receipt["policy"]["evaluation_hash"]);
+    house.told(&["receipt", "verify", "--all"], codes::VERIFIED.any());
+    house.told(&["spend", "verify"], codes::VERIFIED.any());
+    reply["data"].clone()
+}
+
+/// Does something with the store itself, without the binary.
+fn with_store<T>(house: &House, work: impl AsyncFnOnce(Store) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = match house.store.strip_prefix("sqlite:") {
+            Some(file) => Store::sqlite(house.folder.path().join(file)),
+            None => Store::postgres(&house.store),
+        };
+        work(store.expect("a store")).await
+    })
+}
+
+/// The decisions of a run as the store has them.
+fn kept(house: &House, run: &str) -> Vec<Value> {
+    let run = RunId::from_str(run).expect("a run");
+    let made = with_store(house, async |store| store.decisions(run).await.expect("decisions"));
+    made.iter().map(|made| serde_json::to_value(made).expect("a value")).collect()
+}
+
+/// An authorization that was given in the past and ended at this time.
+fn ended_at(house: &House, past: &str) -> String {
+    let expires_at: Timestamp = past.parse().expect("a time");
+    let issued_at: Timestamp = "2026-02-19T01:00:00.000Z".parse().expect("a time");
+    let authorization = AuthorizationRef::Issued(IdSource::seeded(9).next(issued_at));
+    let mut terms = Authorization::local().agreement.terms;
+    (terms.mode, terms.max_total) = (Mode::DelegatedBudget, Some(1_000_000));
+    (terms.issued_at, terms.expires_at) = (issued_at, Some(expires_at));
+    let (actor, reason) = ("local".to_owned(), "for an hour".to_owned());
+    let given = Authorize { authorization, terms, actor, reason, at: issued_at };
+    let step = Step::apart(StepId::new("given").expect("a name")).money(Operation::Authorize(Box::new(given)));
+    let answer = with_store(house, async |store| store.append(step).await.expect("an answer"));
+    assert!(matches!(answer, Answer::Committed(_)), "{answer:?}");
+    authorization.to_string()
+}
+
+fn money(text: &str) -> Value {
+    json!(text.parse::<Money>().expect("an amount"))
+}
+
+#[test]
+fn a_denied_predict_names_the_code_of_its_reply_and_the_authorizations_own_amounts_and_times() {
+    for store in stores() {
+        let house = House::new(&store);
+        // Too little money: what is needed and what is left are amounts.
+        let poor = house.authorize(&["--total", "0.000001 USD"]);
+        let told = denied(&house, &poor, codes::BUDGET_SPENT.any(), "policy_denied.budget_exhausted");
+        let needed: Money = serde_json::from_value(told["needed"].clone()).expect("money");
+        assert!(needed.micros() > 1, "{told}");
+        assert_eq!((&told["remaining"], &told["authorization"]), (&money("0.000001 USD"), &json!(poor)), "{told}");
+        let said = stderr(&house.predict(&poor, &[])).to_owned();
+        assert!(said.contains(&format!("{needed} is more than the 0.000001 USD left of {poor}")), "{said}");
+        // Too much for one call: likewise.
+        let narrow = house.authorize(&["--total", "1.00 USD", "--per-call", "0.000002 USD"]);
+        let told = denied(&house, &narrow, codes::PER_CALL.any(), "policy_denied.per_call_limit");
+        assert_eq!((&told["needed"], &told["limit"]), (&json!(needed), &money("0.000002 USD")), "{told}");
+        // Taken back: at the time at which it was, however much later it is asked.
+        let revoked = house.authorize(&["--total", "1.00 USD"]);
+        house.told(&["spend", "revoke", &revoked, "--because", "over"], codes::CHANGED.any());
+        let told = denied(&house, &revoked, codes::REVOKED.any(), "policy_denied.authorization_revoked");
+        let at = house.terms(&revoked)["revoked_at"].clone();
+        assert!(at.is_string() && told["at"] == at, "{told}");
+        // Past its end: at the end that it has.
+        let past = "2026-02-19T02:00:00.000Z";
+        let expired = ended_at(&house, past);
+        let told = denied(&house, &expired, codes::EXPIRED.any(), "policy_denied.authorization_expired");
+        assert_eq!(told["at"], past, "{told}");
+        let said = stderr(&house.predict(&expired, &[])).to_owned();
+        assert!(said.contains(&format!("authorization {expired} expired at {past}")), "{said}");
+        // Forbidden, of another owner, and for other models.
+        let never = house.authorize(&["--mode", "deny"]);
+        denied(&house, &never, codes::NOT_AUTHORIZED.any(), "policy_denied.explicit_deny");
+        let other = house.authorize(&["--total", "1.00 USD", "--owner", "user:7"]);
+        denied(&house, &other, codes::NOT_AUTHORIZED.any(), "policy_denied.scope_mismatch");
+        let elsewhere = house.authorize(&["--total", "1.00 USD", "--model", "anthropic/*"]);
+        denied(&house, &elsewhere, codes::NOT_AUTHORIZED.any(), "policy_denied.model_not_allowed");
+    }
+}
+
+#[test]
+fn a_predict_that_is_denied_where_its_money_is_reserved_names_that_code_too() {
+    for store in stores() {
+        let house = House::new(&store);
+        // The question before it opens does not know what the day has left: the step that reserves does.
+        let daily = house.authorize(&["--total", "1.00 USD", "--per-day", "0.000001 USD"]);
+        let output = house.predict(&daily, &["--json"]);
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_envelope(&reply, codes::PER_DAY.any());
+        assert_eq!((output.status.code(), house.model.asked()), (Some(3), 0), "{reply}");
+        assert_eq!(reply["data"]["limit"], money("0.000001 USD"), "{reply}");
+        serde_json::from_value::<Money>(reply["data"]["needed"].clone()).expect("money");
+        let shown = house.told(&["receipt", "show"], codes::READ.any());
+        let receipt = &shown["data"]["value"];
+        let told = (&receipt["status"], &receipt["error_code"], &receipt["policy"]["reason_code"]);
+        assert_eq!(told, (&json!("denied"), &json!(codes::PER_DAY.as_str()), &json!("policy_denied.per_day_limit")));
+        let run = id(&receipt["run_id"]);
+        let replayed = house.told(&["policy", "replay", run], codes::VERIFIED.any());
+        assert_eq!((&replayed["data"]["decisions"], kept(&house, run).len()), (&json!(1), 1), "{replayed}");
+        house.told(&["receipt", "verify", "--all"], codes::VERIFIED.any());
+    }
+}
+
+#[test]
+fn a_cast_that_policy_forbids_ends_so_and_not_at_a_limit_of_money() {
+    for store in stores() {
+        let house = House::new(&store);
+        let cast = |code: AnyCode| {
+            let output = house.run(&["cast", "spender.toml", "go", "--json"]);
+            let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+            assert_envelope(&reply, code);
+            assert_eq!((output.status.code(), house.model.asked()), (Some(3), 0), "{reply}");
+            let run = id(&reply["data"]["run_id"]).to_owned();
+            let shown = house.told(&["run", "show", &run], codes::READ.any());
+            (reply, shown["data"]["value"].clone(), run)
+        };
+        let ended = |shown: &Value| {
+            let text = shown.to_string();
+            (text.contains("\"policy_denied\""), text.contains("\"max_cost\""))
+        };
+        // Nothing is ever paid.
+        let never = house.authorize(&["--mode", "deny", "--agent", "spender"]);
+        let (reply, shown, run) = cast(codes::NOT_AUTHORIZED.any());
+        assert_eq!(reply["data"]["reason_code"], "policy_denied.explicit_deny", "{reply}");
+        assert!(reply["message"].as_str().unwrap().contains(&format!("the mode of {never} is deny")), "{reply}");
+        assert_eq!(ended(&shown), (true, false), "{shown}");
+        let replayed = house.told(&["policy", "replay", &run], codes::VERIFIED.any());
+        assert_eq!(replayed["data"]["decisions"], 1, "{replayed}");
+        let shown = house.told(&["receipt", "show"], codes::READ.any());
+        assert_eq!(shown["data"]["value"]["error_code"], codes::NOT_AUTHORIZED.as_str(), "{shown}");
+        let said = stderr(&house.run(&["cast", "spender.toml", "go"])).to_owned();
+        assert!(said.contains("explicit_deny") && said.contains(codes::NOT_AUTHORIZED.as_str()), "{said}");
+        // Taken back: the time is the authorization's own.
+        let revoked = house.authorize(&["--total", "1.00 USD", "--agent", "spender"]);
+        house.told(&["spend", "revoke", &revoked, "--because", "over"], codes::CHANGED.any());
+        let (reply, shown, _) = cast(codes::REVOKED.any());
+        assert_eq!(reply["data"]["at"], house.terms(&revoked)["revoked_at"], "{reply}");
+        assert_eq!(ended(&shown), (true, false), "{shown}");
+        // Where an amount is in the way it is still the money that ends it.
+        house.authorize(&["--total", "0.000001 USD", "--agent", "spender"]);
+        let (reply, shown, _) = cast(codes::BUDGET_SPENT.any());
+        assert_eq!(reply["data"]["remaining"], money("0.000001 USD"), "{reply}");
+        assert_eq!(ended(&shown), (false, true), "{shown}");
+        house.told(&["loom", "verify"], codes::VERIFIED.any());
+    }
+}
