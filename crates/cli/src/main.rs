@@ -48,6 +48,7 @@ mod stream;
 mod summon;
 mod telemetry;
 mod tour;
+mod trace;
 mod watch;
 mod worker;
 
@@ -96,6 +97,7 @@ enum Command {
     Sig(sig::SigCommand),
     Predict(Box<predict::Predict>),
     Receipt(receipt::ReceiptCommand),
+    Trace(trace::TraceCommand),
     Artifact(artifact::ArtifactCommand),
     Pointer(pointer::PointerCommand),
     Spend(spend::SpendCommand),
@@ -152,6 +154,7 @@ impl Command {
             | Self::Limits(_)
             | Self::Sig(_)
             | Self::Receipt(_)
+            | Self::Trace(_)
             | Self::Artifact(_)
             | Self::Pointer(_)
             | Self::Spend(_)
@@ -202,6 +205,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Sig(sig) => sig.run(&guard, present).await,
         Command::Predict(predict) => predict.run(&guard, present).await,
         Command::Receipt(receipt) => receipt.run(&guard, present).await,
+        Command::Trace(trace) => trace.run(&guard, present).await,
         Command::Artifact(artifact) => artifact.run(&guard, present).await,
         Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,

@@ -184,7 +184,7 @@ impl Narrowed {
 }
 
 /// The receipt whose id is this or begins so; without one, the last.
-async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
+pub(crate) async fn named(loom: &AnyLoom, asked: Option<&str>) -> Result<ReceiptId, Refusal> {
     let latest = ReceiptsWanted { latest_first: true, ..ReceiptsWanted::default() };
     let Some(asked) = asked.filter(|asked| *asked != "@last") else {
         let last = loom.receipts(latest, Page { after: None, most: 1 }).await.map_err(|error| store_refusal(&error))?;

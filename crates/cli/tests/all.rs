@@ -34,5 +34,6 @@ mod summon;
 mod support;
 mod telemetry;
 mod terminal;
+mod trace_reading;
 mod traces;
 mod undo;

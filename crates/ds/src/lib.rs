@@ -25,5 +25,5 @@ pub use export::{Exported, papers};
 pub use objects::BaseFault;
 pub use predict::{Crystals, PredictReply, Predicted, Predicting, Predictor};
 pub use structured::Mode;
-pub use trace::{TraceMode, Traces, trace};
+pub use trace::{TraceMode, Traces, trace, trace_payload, trace_row};
 pub use verify::{Finding, Verified, verify, verify_export};

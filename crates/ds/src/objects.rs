@@ -78,6 +78,11 @@ fn opened(address: &str) -> Result<(Box<dyn ObjectStore>, Place), Error> {
     Ok((Box::new(LocalFileSystem::new().with_fsync(true)), place))
 }
 
+/// Whether an error says that there is no object at an address.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::NotFound { .. })
+}
+
 /// All bytes of an object.
 pub(crate) async fn read(address: &str) -> Result<Vec<u8>, Error> {
     let (store, place) = opened(address)?;

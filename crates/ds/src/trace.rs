@@ -50,8 +50,8 @@ impl Default for Retained {
     }
 }
 
-/// Who deletes what is past its time.
-const RETENTION: &str = "retention";
+/// The rule by which a trace is deleted: the setting of the configuration that keeps it for so long.
+const RETENTION: &str = "trace.retain_days";
 
 impl Traces {
     /// All of them stay in their rows.
@@ -136,7 +136,12 @@ impl Traces {
                     continue;
                 }
                 let to = TraceMove::Expired { by: RETENTION.to_owned(), at: now };
-                expired += usize::from(moved(loom, about(&row, "expire", to)).await?);
+                let told = json!({
+                    "v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash, "by": RETENTION,
+                    "created_at": row.created_at, "expires_at": row.expires_at, "uri": row.uri, "bytes": row.bytes,
+                });
+                let step = about(&row, "expire", to).record(annotation(now, "trace.expired", told)?);
+                expired += usize::from(moved(loom, step).await?);
             }
         }
         Ok(expired)
@@ -160,14 +165,19 @@ impl Traces {
             }
             let summary = summary(payload);
             let told = json!({"v": 1, "trace_ref": row.trace_ref, "trace_hash": row.trace_hash});
-            let Value::Object(payload) = told else { continue };
-            let draft = Draft::new(now, Event::Other { kind: "trace.stored".to_owned(), payload });
-            let draft = draft.map_err(|error| store_refusal(&error))?;
+            let draft = annotation(now, "trace.stored", told)?;
             let step = about(&row, "trace", TraceMove::Stored { summary, at: now }).record(draft);
             stored += usize::from(moved(loom, step).await?);
         }
         Ok(stored)
     }
+}
+
+/// A record about a trace that is written behind the records of its run.
+fn annotation(at: Timestamp, kind: &str, told: Value) -> Result<Draft, Refusal> {
+    let payload = told.as_object().cloned().unwrap_or_default();
+    let draft = Draft::new(at, Event::Other { kind: kind.to_owned(), payload });
+    draft.map_err(|error| store_refusal(&error))
 }
 
 /// Notes what became of a trace; not if another process was first.
@@ -203,29 +213,58 @@ fn summary(payload: &str) -> String {
     canonical(&kept).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// The payload of a trace, wherever it lies, if it still has its hash.
-pub async fn trace(loom: &AnyLoom, trace_ref: &str) -> Result<Value, Refusal> {
-    let row = match loom.trace(trace_ref.to_owned()).await {
-        Ok(row) => row,
-        Err(Error::NotFound { .. }) => return Err(codes::not_found("trace", trace_ref).into()),
-        Err(error) => return Err(store_refusal(&error)),
-    };
-    let altered = |field: &str| Refusal::from(codes::record_altered("trace", trace_ref, field));
+/// The row of a trace.
+pub async fn trace_row(loom: &AnyLoom, trace_ref: &str) -> Result<TraceRow, Refusal> {
+    match loom.trace(trace_ref.to_owned()).await {
+        Ok(row) => Ok(row),
+        Err(Error::NotFound { .. }) => Err(codes::not_found("trace", trace_ref).into()),
+        Err(error) => Err(store_refusal(&error)),
+    }
+}
+
+/// Reads the payload of a trace from its row or from the object store, and checks its hash. An expired trace, an object that
+/// is missing and a payload that was altered are three different refusals.
+pub async fn trace_payload(row: &TraceRow) -> Result<Value, Refusal> {
+    let name = row.trace_ref.as_str();
+    let altered = |field: &str| Refusal::from(codes::record_altered("trace", name, field));
     let bytes = match row.state {
-        TraceState::Expired => {
-            let filled = codes::wrong_state("trace", trace_ref, "expired", "reading", "one that is kept");
-            return Err(filled.data(json!({"reason": "trace_expired"})).into());
-        }
-        TraceState::Inline | TraceState::Pending => row.payload.unwrap_or_default().into_bytes(),
+        TraceState::Expired => return Err(expired(row)),
+        TraceState::Inline | TraceState::Pending => row.payload.clone().unwrap_or_default().into_bytes(),
         TraceState::Stored => {
-            let uri = row.uri.unwrap_or_default();
-            let read = objects::read(&uri).await;
-            read.map_err(|error| Refusal::from(codes::unreachable(uri, error.to_string())))?
+            let uri = row.uri.as_deref().unwrap_or_default();
+            match objects::read(uri).await {
+                Ok(bytes) => bytes,
+                Err(error) if objects::is_missing(&error) => {
+                    let data = json!({"reason": "object_missing", "uri": uri, "trace_hash": row.trace_hash});
+                    return Err(codes::record_altered("trace", name, format!("the object at {uri}")).data(data).into());
+                }
+                Err(error) => return Err(codes::unreachable(uri, error.to_string()).into()),
+            }
         }
     };
     if bytes_hash(&bytes) != row.trace_hash {
-        return Err(altered("trace_hash"));
+        let data = json!({"reason": "altered", "uri": row.uri, "trace_hash": row.trace_hash});
+        return Err(codes::record_altered("trace", name, "trace_hash").data(data).into());
     }
     let text = String::from_utf8(bytes).map_err(|_| altered("payload"))?;
     json::read(&text).map_err(|_| altered("payload"))
+}
+
+/// The refusal to read a trace whose retention has passed.
+fn expired(row: &TraceRow) -> Refusal {
+    let kept_millis = row.expires_at.map(|until| until.unix_millis() - row.created_at.unix_millis());
+    let data = json!({
+        "reason": "trace_expired", "trace_hash": row.trace_hash, "run_id": row.run_id, "predict_id": row.predict_id,
+        "created_at": row.created_at, "expired_at": row.expires_at, "deleted_at": row.deleted_at,
+        "deleted_by": row.deleted_by, "retain_days": kept_millis.map(|millis| millis / (24 * 60 * 60 * 1_000)),
+    });
+    let by = row.deleted_by.as_deref().unwrap_or(RETENTION);
+    let at = row.deleted_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
+    let state = format!("expired: it was deleted at {at} by {by}");
+    codes::wrong_state("trace", row.trace_ref.as_str(), state, "reading", "one that is kept").data(data).into()
+}
+
+/// The payload of a trace, wherever it lies, if it still has its hash.
+pub async fn trace(loom: &AnyLoom, trace_ref: &str) -> Result<Value, Refusal> {
+    trace_payload(&trace_row(loom, trace_ref).await?).await
 }

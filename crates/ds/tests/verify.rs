@@ -7,7 +7,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Posing, done, grant, listed, predictor, replied, says, scripted, shout, stores};
 
@@ -267,12 +267,27 @@ async fn a_trace_past_its_time_is_deleted_and_leaves_its_name_and_a_receipt_that
             let row = loom.trace(name.clone()).await.unwrap();
             assert_eq!(
                 (row.state, &row.payload, row.deleted_by.as_deref()),
-                (TraceState::Expired, &None, Some("retention"))
+                (TraceState::Expired, &None, Some("trace.retain_days"))
             );
             assert!(row.deleted_at >= row.expires_at, "{row:?}");
             assert!(row.uri.is_none_or(|uri| !std::path::Path::new(&uri).exists()), "its object is gone");
             let read = replied(trace(&loom, name).await.unwrap_err()).await;
-            assert_eq!(read.data()["reason"], "trace_expired");
+            assert_code(&read, codes::WRONG_STATE);
+            assert_eq!(
+                (&read.data()["reason"], &read.data()["deleted_at"]),
+                (&json!("trace_expired"), &json!(row.deleted_at))
+            );
+            assert_eq!(read.data()["deleted_by"], "trace.retain_days");
+            assert_eq!(read.data()["trace_hash"], json!(row.trace_hash));
+            let records: Vec<Record> = loom.read(row.run_id, Seq::START).try_collect().await.unwrap();
+            let expired: Vec<Value> = records
+                .iter()
+                .filter(|record| record.kind.as_str() == "trace.expired")
+                .map(|record| serde_json::from_str(&record.payload).unwrap())
+                .collect();
+            assert_eq!(expired.len(), 1, "the journal says what was deleted, once");
+            assert_eq!((&expired[0]["trace_ref"], &expired[0]["trace_hash"]), (&json!(name), &json!(row.trace_hash)));
+            assert_eq!(expired[0]["by"], "trace.retain_days");
         }
         assert_eq!(verify(&loom, ReceiptsWanted::default()).await.unwrap().findings, []);
         let now = "2126-02-19T01:00:00.000Z".parse().unwrap();

@@ -532,6 +532,7 @@ impl Kind {
                     | "spend.reconcile_required"
                     | "spend.overage"
                     | "trace.stored"
+                    | "trace.expired"
             ),
             Self::Root
             | Self::Entity

@@ -83,4 +83,6 @@ canon::limits! {
     RESTED_BOARDS_MAX: usize = 64, "runs";
     /// What they may have in all.
     RESTED_BOARDS_BYTES: usize = 64 << 20, "bytes";
+    /// The reference of a trace in a path.
+    TRACE_REFERENCE_BYTES_MAX: usize = 256, "bytes";
 }

@@ -15,6 +15,7 @@ mod read;
 mod runs;
 mod scope;
 mod spend;
+mod traces;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +33,7 @@ pub use changes::{FileDiff, Roots, Touched};
 pub use ds::{Giving, served};
 pub use pointers::{Callers, Course, Preview, Promotion, Repointing};
 pub use spend::Because;
+pub use traces::{TraceContent, TraceName};
 
 /// One house and the entities that were summoned in it. Cheap to clone; all clones are the same service.
 ///

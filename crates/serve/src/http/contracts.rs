@@ -1,5 +1,6 @@
 //! Signatures, predicts, receipts, artifacts and pointers.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -10,7 +11,7 @@ use cantrip_service::contracts::contract::{
     evaluation_schema,
 };
 use cantrip_service::contracts::{PredictReply, Predicting};
-use cantrip_service::{Course, Giving, Promotion, Repointing};
+use cantrip_service::{Course, Giving, Promotion, Repointing, TraceContent, TraceName};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use super::answer::Answer;
 use super::asked::{Caller, Nameable, Named, Paging, Told, Wanted};
 use super::casts::money;
 use super::routes::{Gives, Routes};
+use crate::limits::TRACE_REFERENCE_BYTES_MAX;
 
 impl Nameable for SignatureId {
     const KIND: &'static str = "signature";
@@ -27,6 +29,25 @@ impl Nameable for SignatureId {
 
 impl Nameable for ReceiptId {
     const KIND: &'static str = "receipt";
+}
+
+/// The reference of a trace, as a path names it.
+struct TraceReference(String);
+
+impl FromStr for TraceReference {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.starts_with("trace:") && text.len() <= TRACE_REFERENCE_BYTES_MAX {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(())
+        }
+    }
+}
+
+impl Nameable for TraceReference {
+    const KIND: &'static str = "trace";
 }
 
 impl Nameable for CompiledId {
@@ -53,6 +74,12 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.about("Show a receipt.", Gives::Envelope, &[200]);
     let about = routes.of(about, &[("id", "the id of a receipt")]);
     routes.get("/v1/receipts/{id}", receipt, about);
+    let about = routes.about("Read the trace of a receipt's predict, redacted.", Gives::Envelope, &[200, 404, 409]);
+    let about = routes.of(about, &[("id", "the id of a receipt")]);
+    routes.get("/v1/receipts/{id}/trace", trace_of_receipt, about);
+    let about = routes.about("Read a trace, redacted.", Gives::Envelope, &[200, 404, 409]);
+    let about = routes.of(about, &[("id", "the reference of a trace, as a receipt names it in `trace_ref`")]);
+    routes.get("/v1/traces/{id}", trace, about);
     let about = routes.about("List artifacts.", Gives::Envelope, &[200, 404]);
     let about = routes.wants::<Artifacts>(about);
     routes.get("/v1/artifacts", artifacts, about);
@@ -209,6 +236,14 @@ async fn receipts(State(http): State<Http>, caller: Caller, Wanted(receipts): Wa
 
 async fn receipt(caller: Caller, Named(id): Named<ReceiptId>) -> Answer {
     caller.service.receipt(&id).await.into()
+}
+
+async fn trace_of_receipt(caller: Caller, Named(id): Named<ReceiptId>) -> Answer {
+    caller.service.trace(&TraceName::Receipt(id), TraceContent::Redacted).await.into()
+}
+
+async fn trace(caller: Caller, Named(TraceReference(reference)): Named<TraceReference>) -> Answer {
+    caller.service.trace(&TraceName::Reference(reference), TraceContent::Redacted).await.into()
 }
 
 /// Which artifacts are wanted.

@@ -1,9 +1,9 @@
-//! What can be read by its address: threads and receipts.
+//! What can be read by its address: threads, receipts and traces.
 
 use cantrip_service::cantrip::loom::{Contracts, Error as LoomError, Loom, Page, ReceiptsWanted};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::store_refusal;
-use cantrip_service::served;
+use cantrip_service::{TraceContent, TraceName, served};
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::limits::{MCP_LISTED_MAX, MCP_RESOURCES_MAX};
 
 const THREADS: &str = "cantrip://threads/";
 const RECEIPTS: &str = "cantrip://receipts/";
+const TRACES: &str = "cantrip://traces/";
 const JSON: &str = "application/json";
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
@@ -24,7 +25,13 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
         .with_title("A receipt")
         .with_description("What a predict or a cast did, with which model and prompt, and what it cost.")
         .with_mime_type(JSON);
-    vec![thread, receipt]
+    let trace = ResourceTemplate::new(format!("{TRACES}{{trace}}"), "trace")
+        .with_title("A trace")
+        .with_description(
+            "What a predict did step by step, redacted; by `trace_ref` of its receipt, or the receipt's id.",
+        )
+        .with_mime_type(JSON);
+    vec![thread, receipt, trace]
 }
 
 impl Server {
@@ -117,6 +124,8 @@ impl Server {
                 return Err(codes::not_found("resource", uri).into());
             }
             served(&row)?
+        } else if let Some(trace) = uri.strip_prefix(TRACES) {
+            caller.service.read_trace(&TraceName::parse(trace), TraceContent::Redacted).await?
         } else {
             return Err(codes::not_found("resource", uri).into());
         };

@@ -1,0 +1,180 @@
+//! Traces, read back.
+//!
+//! A trace was sanitised before it was stored. It is redacted again when it is read, with the rules and secrets that this
+//! process knows today, unless the caller asks for the stored form. Every read goes through the owner check of the run.
+
+use cantrip::loom::{Contracts, Page, ReceiptsWanted};
+use cantrip::reply::{Call, Filled, Guarded, Refusal, Success, codes};
+use cantrip::store_refusal;
+use cantrip_ds::contract::{ReceiptId, ReceiptRow, TraceRow, TraceState};
+use cantrip_ds::{trace_payload, trace_row};
+use serde_json::{Value, json};
+
+use crate::Service;
+use crate::scope::missing;
+
+/// How a trace is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TraceName {
+    /// By its own reference, as in `trace:run_...:0123456789abcdef0123`.
+    Reference(String),
+    /// By the receipt of its predict.
+    Receipt(ReceiptId),
+}
+
+impl TraceName {
+    /// Reads a reference or the id of a receipt.
+    pub fn parse(text: &str) -> Self {
+        match text.parse() {
+            Ok(receipt) => Self::Receipt(receipt),
+            Err(_) => Self::Reference(text.to_owned()),
+        }
+    }
+}
+
+/// Whether secrets are taken out of a trace when it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TraceContent {
+    #[default]
+    Redacted,
+    /// As it was stored. It was sanitised then.
+    AsStored,
+}
+
+/// What a row says of its trace, without the payload.
+fn described(row: &TraceRow) -> Value {
+    json!({
+        "trace_ref": row.trace_ref, "trace_hash": row.trace_hash, "run_id": row.run_id, "predict_id": row.predict_id,
+        "storage": row.storage, "state": row.state, "uri": row.uri, "bytes": row.bytes, "created_at": row.created_at,
+        "stored_at": row.stored_at, "expires_at": row.expires_at, "deleted_at": row.deleted_at,
+        "deleted_by": row.deleted_by,
+    })
+}
+
+impl Service {
+    /// Reads a trace back and checks its hash.
+    pub async fn trace(&self, name: &TraceName, content: TraceContent) -> Guarded {
+        self.told("trace", async {
+            let value = self.read_trace(name, content).await?;
+            let name = value["trace_ref"].as_str().unwrap_or_default().to_owned();
+            Ok(codes::read(name).value(value))
+        })
+        .await
+    }
+
+    /// The same as a value.
+    pub async fn read_trace(&self, name: &TraceName, content: TraceContent) -> Result<Value, Refusal> {
+        let row = self.own_trace(name).await?;
+        self.read_row(&row, content).await
+    }
+
+    async fn read_row(&self, row: &TraceRow, content: TraceContent) -> Result<Value, Refusal> {
+        let payload = trace_payload(row).await?;
+        let payload = match content {
+            TraceContent::Redacted => self.runtime().guard().redactor().value(&payload),
+            TraceContent::AsStored => payload,
+        };
+        let mut value = described(row);
+        value["redacted"] = json!(content == TraceContent::Redacted);
+        value["trace"] = payload;
+        Ok(value)
+    }
+
+    /// The row of a trace that this service may see. The trace of another owner is reported as not found.
+    async fn own_trace(&self, name: &TraceName) -> Result<TraceRow, Refusal> {
+        let loom = self.runtime().loom();
+        let (reference, receipt) = match name {
+            TraceName::Reference(reference) => (reference.clone(), None),
+            TraceName::Receipt(id) => {
+                let row = loom.receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
+                if !self.sees(&row.owner) {
+                    return Err(store_refusal(&missing("receipt", id.to_string())));
+                }
+                (referred(&row)?, Some(row))
+            }
+        };
+        let row = trace_row(loom, &reference).await?;
+        if receipt.is_none() && self.run_seen(row.run_id).await.is_err() {
+            return Err(codes::not_found("trace", reference).into());
+        }
+        Ok(row)
+    }
+
+    /// Writes the traces of receipts, one line of JSON each. An expired trace is a line that says when and by which rule it was
+    /// deleted. A trace that cannot be read is a line with its error, and the reply is the first such error.
+    pub async fn export_traces(
+        &self,
+        wanted: ReceiptsWanted,
+        content: TraceContent,
+        mut line: impl FnMut(&str),
+    ) -> Guarded {
+        let written = self.exported_traces(wanted, content, &mut line).await;
+        self.runtime()
+            .guard()
+            .call(Call::surface("trace export"), |rb| async {
+                match written {
+                    Ok(filled) => rb.success(filled),
+                    Err(refusal) => rb.refuse(refusal),
+                }
+            })
+            .await
+    }
+
+    async fn exported_traces(
+        &self,
+        wanted: ReceiptsWanted,
+        content: TraceContent,
+        line: &mut impl FnMut(&str),
+    ) -> Result<Filled<Success>, Refusal> {
+        let (mut traces, mut expired, mut failed) = (0_u64, 0_u64, 0_u64);
+        let mut first: Option<Refusal> = None;
+        let mut page = Page::FIRST;
+        loop {
+            let listed = self.runtime().loom().receipts(wanted.clone(), page).await;
+            let listed = listed.map_err(|error| store_refusal(&error))?;
+            for row in listed.items.iter().filter(|row| self.sees(&row.owner)) {
+                let Ok(Some(reference)) = row.receipt().map(|receipt| receipt.trace_ref) else { continue };
+                let trace = trace_row(self.runtime().loom(), &reference).await?;
+                if trace.state == TraceState::Expired {
+                    expired += 1;
+                    line(&described(&trace).to_string());
+                    continue;
+                }
+                match self.read_row(&trace, content).await {
+                    Ok(value) => {
+                        traces += 1;
+                        line(&value.to_string());
+                    }
+                    Err(refusal) => {
+                        failed += 1;
+                        let mut value = described(&trace);
+                        value["error"] = json!({"code": refusal.code()});
+                        line(&value.to_string());
+                        first.get_or_insert(refusal);
+                    }
+                }
+            }
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => break,
+            }
+        }
+        match first {
+            Some(refusal) => Err(refusal),
+            None => {
+                let data = json!({"traces": traces, "expired": expired, "failed": failed});
+                Ok(codes::read("traces").value(data))
+            }
+        }
+    }
+}
+
+/// The trace that a receipt names.
+fn referred(row: &ReceiptRow) -> Result<String, Refusal> {
+    let id = row.receipt_id.to_string();
+    let receipt = row.receipt().map_err(|fault| codes::record_altered("receipt", id.as_str(), fault.field))?;
+    receipt.trace_ref.ok_or_else(|| {
+        let hint = "a predict keeps one unless --trace off is given; casts keep their turns: cantrip loom show";
+        codes::not_found("trace", format!("of {id}")).data(json!({ "hint": hint })).into()
+    })
+}
