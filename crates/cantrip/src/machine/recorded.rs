@@ -87,7 +87,7 @@ mod tests {
             (codes::PER_DAY.any(), "0.09 USD would pass 0.03 USD for the day", "limit"),
         ] {
             let reply = guarded(|rb| rb.refuse(refusal(&Fault::new(code, message)))).reply;
-            assert_eq!((reply.code(), reply.message()), (code, message));
+            assert_eq!((reply.code(), reply.message().as_str()), (code, message));
             assert_eq!(reply.data()["needed"], json!({"micros": 90_000, "currency": "USD"}));
             assert_eq!(reply.data()[second], json!({"micros": 30_000, "currency": "USD"}));
         }
