@@ -367,7 +367,7 @@ impl Stage {
             call_id,
             output: render::result_text(&result).into(),
             is_error: !settled.reply.is_success(),
-            reply: Some(tag(&settled.reply)),
+            reply: Some(tag(&settled.reply, None, None)),
         };
         self.done(turn, &format!("out-{number}"), FinalItem::FunctionCallOutput(output));
     }
@@ -410,8 +410,9 @@ impl Stage {
             let Ok(call_id) = CallId::new(&id) else { continue };
             let sequence = self.sequence + self.continuations.len() as u64;
             let text = render::output_text(output, sequence, self.medium.as_str());
-            let output = FinalOutput { call_id, output: text.into(), is_error: output.is_error(), reply: None };
-            self.done(turn, &format!("ran-{sequence}-{at}"), FinalItem::FunctionCallOutput(output));
+            let reply = output.reply.as_ref().map(|reply| tag(&reply.mark, reply.line, reply.column));
+            let output = FinalOutput { call_id, output: text.into(), is_error: output.is_error(), reply };
+            self.done(turn, &format!("{PROGRAM_OUTPUT}{sequence}-{at}"), FinalItem::FunctionCallOutput(output));
         }
     }
 
@@ -464,19 +465,28 @@ impl Stage {
     }
 }
 
+/// What the last part of an item's id begins with if the item is the output of a program.
+const PROGRAM_OUTPUT: &str = "ran-";
+
+/// Whether an item is what a program gave, and not what a gate answered.
+pub fn is_program_output(item: &ItemId) -> bool {
+    item.as_str().rsplit('/').next().is_some_and(|part| part.starts_with(PROGRAM_OUTPUT))
+}
+
 /// The name of the program that stands in a turn's text.
 fn program_id(turn: TurnId) -> String {
     format!("{turn}/program")
 }
 
-fn tag(reply: &ReplyMark) -> ReplyTag {
+/// Type and code of a reply; for a program also the line and column at which it failed.
+fn tag(reply: &ReplyMark, line: Option<u32>, column: Option<u32>) -> ReplyTag {
     let kind = match reply.reply_type {
         ReplyType::Success => ReplyKind::Success,
         ReplyType::Invalid => ReplyKind::Invalid,
         ReplyType::Denied => ReplyKind::Denied,
         ReplyType::Failure => ReplyKind::Failure,
     };
-    ReplyTag { kind, code: reply.code.as_str().into() }
+    ReplyTag { kind, code: reply.code.as_str().into(), line, column }
 }
 
 fn tell(runtime: &Runtime, session: &SessionId, turn_id: StreamTurn, at: Option<Timestamp>, payload: Payload) {

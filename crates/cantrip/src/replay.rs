@@ -320,7 +320,7 @@ impl Again<'_> {
                     spawning.children.iter().map(|child| replay.grown(child.entity, &self.told)).collect(),
                 ),
                 Effect::RunProgram(starting) => match replay.rolled_back(&machine.program_call()) {
-                    Some(output) => Happened::Ran(output.clone()),
+                    Some(output) => Happened::Ran(output.clone(), None),
                     None => {
                         if self.environs.sandbox.is_none() {
                             let isolation = Isolation { seed: self.seed, context: self.context.as_deref().cloned() };
@@ -387,9 +387,9 @@ fn stepped(
 ) -> Result<Happened, Halt> {
     match step {
         Ok(Step::Called(call)) => Ok(Happened::Called(call)),
-        Ok(Step::Ran(output)) => {
-            replay.output(&machine.program_call(), &output)?;
-            Ok(Happened::Ran(output))
+        Ok(Step::Ran(output, end)) => {
+            replay.output(&machine.program_call(), &output, &end)?;
+            Ok(Happened::Ran(output, Some(end)))
         }
         Err(lost) => Err(replay.differs(None, DivergenceKind::Output, json!("a program"), json!(lost.to_string()))),
     }

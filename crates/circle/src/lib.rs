@@ -24,6 +24,7 @@ mod decide;
 mod definition;
 mod delegation;
 mod label;
+mod program_end;
 
 pub use circle::{Builder, Circle, CircleFault, Delegates};
 pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing};
@@ -32,4 +33,5 @@ pub use delegation::{Child, Delegation, SystemPrompt};
 pub use gate::{AnyGate, Gate};
 pub use label::{Label, LabelFault, Labels};
 pub use medium::{Medium, MediumKind};
+pub use program_end::{Position, ProgramEnd};
 pub use ward::Wards;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::arguments;
-use crate::{Circle, Definition, Label, Labels};
+use crate::{Circle, Definition, Label, Labels, ProgramEnd};
 
 /// Which medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -254,6 +254,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Finished {
     pub output: Output,
+    pub end: ProgramEnd,
     /// Processor time that it took since it started, the time spent in gates not counted.
     pub cpu: Duration,
     /// For the next program; none if this one was rolled back and the sandbox has to be rebuilt without it.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::{EntityId, Money, RunId};
+use cantrip::circle::MediumKind;
 use cantrip::events::{Channel, Progressed, Watcher};
 use cantrip::loom::{CallId, Ending, Outcome, Spent};
 use cantrip::spell::{GateKind, Spell};
@@ -21,6 +22,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use crate::interrupt::heeding;
 use crate::limits::{PROGRESS_MS, PROGRESS_WAITING_MAX};
+use crate::loom::draw::position;
 use crate::present::{BOLD, DIM, colour, cut, harmless, program, say, width_of_error};
 use crate::store::Store;
 
@@ -487,11 +489,16 @@ impl Screen {
 
     fn output(&self, depth: usize, call: &ToolCall) {
         let Some(output) = &call.output else { return };
-        if let Some(reply) = &output.reply {
+        // A program that ran to its end shows what it gave; the code of its success would say nothing more.
+        let is_program = call.name.as_str().parse().is_ok_and(MediumKind::is_code);
+        if let Some(reply) = output.reply.as_ref().filter(|reply| !is_program || reply.kind != ReplyKind::Success) {
             let kind = reply_type(reply.kind);
             let style = colour(kind);
             let word = kind.word().to_lowercase();
-            self.say(depth, &format!("  < {style}{word}{style:#} {DIM}{}{DIM:#}", reply.code));
+            self.say(
+                depth,
+                &format!("  < {style}{word}{style:#} {DIM}{}{}{DIM:#}", reply.code, position(reply.line, reply.column)),
+            );
         }
         let text = output.text.to_string();
         // A program that gave nothing back has shown what it did.

@@ -23,6 +23,7 @@ mod mcp;
 mod mcp_suite;
 mod models;
 mod pointers;
+mod programs;
 mod providers;
 mod runs;
 mod serve;

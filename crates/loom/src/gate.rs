@@ -209,6 +209,21 @@ pub struct ProgramError {
     pub column: Option<u32>,
 }
 
+/// How a program ended: what a reader branches on, as for every call, and where in its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramReply {
+    #[serde(flatten)]
+    pub mark: ReplyMark,
+    /// None for a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The line of the program, from 1, at which it failed, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+}
+
 /// What one program gave, or the part of it that ran within one turn. The default one says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Output {
@@ -240,12 +255,18 @@ pub struct Output {
     /// How many more turns there are, where the entity is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
+    /// How it ended. None in records that were written before programs had replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<ProgramReply>,
 }
 
 impl Output {
     /// Whether the program failed.
     pub fn is_error(&self) -> bool {
-        self.error.is_some() || self.limit.is_some()
+        match &self.reply {
+            Some(reply) => !reply.mark.is_success(),
+            None => self.error.is_some() || self.limit.is_some(),
+        }
     }
 
     /// What one program gave in an earlier turn and then in a later one, as one.
@@ -262,6 +283,7 @@ impl Output {
             rolled_back: self.rolled_back || later.rolled_back,
             environment_lost: self.environment_lost.or_else(|| later.environment_lost.clone()),
             left: later.left.or(self.left),
+            reply: later.reply.clone().or(self.reply),
         }
     }
 }

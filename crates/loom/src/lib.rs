@@ -47,7 +47,7 @@ pub use event::{
     Opened, Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy, TurnClosed, Work,
 };
 pub use fold::{Deed, FoldSum};
-pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ReplyMark, Settled, Settlement};
+pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ProgramReply, ReplyMark, Settled, Settlement};
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;
 pub use jsonl::{Jsonl, Verified};

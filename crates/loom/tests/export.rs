@@ -62,6 +62,7 @@ async fn weave<S: Journal + Loom>(weaver: &mut Weaver<'_, S>) -> Episode {
         rolled_back: false,
         environment_lost: None,
         left: None,
+        reply: None,
     };
     program.outputs = Some(Held::of(vec![output], &mut Vec::new()).unwrap());
     let mut came_to = settled(call, json!(7), &mut Vec::new());

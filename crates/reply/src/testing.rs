@@ -76,6 +76,15 @@ pub fn assert_envelope(envelope: &Value, code: AnyCode) {
     note(code);
 }
 
+/// Asserts that this is the reply of a call as records and events keep it, its type and its code, and notes that it was
+/// met.
+#[track_caller]
+pub fn assert_recorded(reply: &Value, code: AnyCode) {
+    assert_eq!(reply["code"], code.as_str(), "{reply}");
+    assert_eq!(reply["type"], code.reply_type().as_str(), "{reply}");
+    note(code);
+}
+
 /// One short write to a file opened for appending: lines of tests that run at the same time do not mix.
 #[track_caller]
 fn note(code: AnyCode) {

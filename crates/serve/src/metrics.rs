@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::CastReply;
-use cantrip_service::cantrip::events::Waited;
+use cantrip_service::cantrip::events::{Waited, is_program_output};
 use cantrip_service::cantrip::loom::Ending;
 use cantrip_service::cantrip::reply::{AnyCode, ReplyType};
 use cantrip_service::cantrip::stream::{FinalItem, Payload, StreamEvent};
@@ -106,6 +106,9 @@ impl Metrics {
                     && let Ok(code) = AnyCode::parse(&reply.code)
                 {
                     self.replied(code);
+                    if is_program_output(&done.item_id) {
+                        return;
+                    }
                     *self.counted().gates.entry(code.reply_type().as_str()).or_default() += 1;
                 }
             }
@@ -118,7 +121,7 @@ impl Metrics {
         }
     }
 
-    /// A call ended so: a request, or a gate.
+    /// A call ended so: a request, a gate, or a program.
     pub(crate) fn replied(&self, code: AnyCode) {
         *self.counted().replies.entry(code.to_string()).or_default() += 1;
     }

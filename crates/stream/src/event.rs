@@ -183,12 +183,17 @@ pub enum Origin {
     System,
 }
 
-/// Type and code of the reply that an output came from.
+/// Type and code of the reply that an output came from, and for a program that failed where in its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyTag {
     #[serde(rename = "type")]
     pub kind: ReplyKind,
     pub code: Arc<str>,
+    /// From 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
 }
 
 /// The letter of a reply's type.

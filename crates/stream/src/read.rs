@@ -53,6 +53,7 @@ const ORIGIN: &str = "must be one of user, agent, system";
 const REASON: &str = "must be one of user_cancel, timeout, process_death, retry";
 const STATUS: &str = "must be one of completed, cancelled, error";
 const REPLY_TYPE: &str = "must be one of S, I, D, E";
+const PLACE: &str = "must be a whole number from 1 to 4294967295";
 const IDS: &str = "must be an array of ids";
 
 impl StreamEvent {
@@ -351,7 +352,14 @@ fn reply(tag: &mut Object<'_, '_>) -> Option<ReplyTag> {
         })
     });
     let code = tag.required("code", STRING, shared);
-    Some(ReplyTag { kind: kind?, code: code? })
+    let line = tag.optional("line", PLACE, place);
+    let column = tag.optional("column", PLACE, place);
+    Some(ReplyTag { kind: kind?, code: code?, line, column })
+}
+
+/// A line or a column of a program.
+fn place(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|place| u32::try_from(place).ok()).filter(|place| *place > 0)
 }
 
 fn error(error: &mut Object<'_, '_>) -> Option<ErrorInfo> {

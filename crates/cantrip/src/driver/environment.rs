@@ -6,7 +6,7 @@ use std::time::Duration;
 use cantrip_canon::{Hash, Timestamp, TurnId};
 use cantrip_circle::gate::Belongings;
 use cantrip_circle::medium::{Answer, Isolation, Lost, Next, Paused, Program, ProgramCall, Sandbox, Taken};
-use cantrip_circle::{Circle, Medium, fence};
+use cantrip_circle::{Circle, Medium, ProgramEnd, fence};
 use cantrip_loom::{Body, Event, GateRecord, Output, Settlement, Turn};
 use cantrip_reply::Refusal;
 use serde_json::Value;
@@ -395,7 +395,7 @@ impl Environs {
                 if output.rolled_back {
                     self.courses.pop();
                 }
-                Step::Ran(output)
+                Step::Ran(output, finished.end)
             }
         }
     }
@@ -423,5 +423,5 @@ impl Course {
 /// How far a program came.
 pub(crate) enum Step {
     Called(ProgramCall),
-    Ran(Output),
+    Ran(Output, ProgramEnd),
 }

@@ -11,7 +11,7 @@ use cantrip_loom::{
     Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Ledger, Loom,
     Opening, Record, Seq, Step, StepId, TruncationReason,
 };
-use cantrip_reply::{Call, Guard, Refusal, Trace, codes};
+use cantrip_reply::{Call, Filled, Guard, Refusal, ReplyBuilder, Success, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
 use futures_util::{FutureExt, TryStreamExt};
 use serde_json::Value;
@@ -24,7 +24,7 @@ use crate::episode::Cancel;
 use crate::events::Waited;
 use crate::funds::Nameless;
 use crate::limits::{CANCEL_LOOK_MS, HEARTBEAT_MS, LEASE_MS, TREE_TOGETHER_MAX};
-use crate::machine::Words;
+use crate::machine::{EndedProgram, Words};
 
 /// Why a run cannot go on. Nothing more of it is executed.
 #[derive(Debug)]
@@ -581,6 +581,28 @@ impl Words for Spoken<'_> {
                 Fault::new(guarded.reply.code(), guarded.reply.message()).because(reason)
             }
             // A tool that waits for nothing is ready at once; should it not be, the code says enough.
+            None => Fault::new(code, code.as_str()),
+        }
+    }
+
+    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault {
+        let code = match &answer {
+            Ok(filled) => filled.code(),
+            Err(refusal) => refusal.code(),
+        };
+        let call = Call::gate(self.trace, program.medium).run(program.run).entity(program.entity).turn(program.turn);
+        let call = match program.tool_call_id {
+            Some(id) => call.tool_call_id(id),
+            None => call,
+        };
+        let ended = |rb: ReplyBuilder| async {
+            match answer {
+                Ok(filled) => rb.success(filled),
+                Err(refusal) => rb.refuse(refusal),
+            }
+        };
+        match self.guard.call(call, ended).now_or_never() {
+            Some(guarded) => Fault::new(guarded.reply.code(), guarded.reply.message()),
             None => Fault::new(code, code.as_str()),
         }
     }

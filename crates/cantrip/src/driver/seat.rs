@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Timestamp, TurnId};
+use cantrip_circle::ProgramEnd;
 use cantrip_circle::gate::Belongings;
 use cantrip_circle::medium::{Isolation, Lost};
 use cantrip_crystal::{Crystal, Definition, ItemIds};
@@ -318,7 +319,7 @@ impl Seat {
             if let Some(reason) = self.halting.said() {
                 self.machine.halt(reason);
             }
-            let ran = matches!(what, Happened::Ran(_));
+            let ran = matches!(what, Happened::Ran(..));
             self.happened(what)?;
             if ran {
                 self.keep_snapshot().await;
@@ -439,12 +440,13 @@ impl Seat {
     fn stepped(&mut self, ran: Option<Result<Step, Lost>>) -> Happened {
         match ran {
             Some(Ok(Step::Called(call))) => Happened::Called(call),
-            Some(Ok(Step::Ran(output))) => Happened::Ran(output),
+            Some(Ok(Step::Ran(output, end))) => Happened::Ran(output, Some(end)),
             Some(Err(lost)) => Happened::SandboxLost(lost),
             None => {
                 let reason = self.halting.said().unwrap_or(TruncationReason::Cancelled);
                 let limit = Some(reason.as_str().to_owned());
-                Happened::Ran(Output { limit, rolled_back: true, ..Output::default() })
+                let output = Output { limit, rolled_back: true, ..Output::default() };
+                Happened::Ran(output, Some(ProgramEnd::Cancelled))
             }
         }
     }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, Timestamp, TurnId};
+use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, RunId, Timestamp, TurnId};
 use cantrip_circle::gate::{Doubt, Identity};
 use cantrip_circle::medium::{Answer as ProgramAnswer, Lost, ProgramCall};
-use cantrip_circle::{Labels, Permit};
+use cantrip_circle::{Labels, Permit, ProgramEnd};
 use cantrip_crystal::{Answer, Failure, Messages, Plan};
 use cantrip_loom::{Body, CallId, Change, Event, Fault, Judged, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
@@ -49,6 +49,19 @@ impl fmt::Debug for World<'_> {
 /// Turns a refusal into what a record keeps of it. Only a reply has words, and only the wrapper makes one.
 pub(crate) trait Words {
     fn fault(&self, refusal: Refusal) -> Fault;
+
+    /// The reply of a program: what a record keeps of it.
+    fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault;
+}
+
+/// A program that has ended, for the line that its reply leaves in the log.
+#[derive(Debug)]
+pub(crate) struct EndedProgram<'a> {
+    pub medium: &'static str,
+    pub run: RunId,
+    pub entity: EntityId,
+    pub turn: TurnId,
+    pub tool_call_id: Option<&'a str>,
 }
 
 /// What has to be done next. Whatever is to be durable before it has been asked for as [`Effect::Append`] before.
@@ -260,8 +273,8 @@ pub(crate) enum Happened {
     Grown(Vec<Grown>),
     /// The program waits for the answer to this call.
     Called(ProgramCall),
-    /// The program has ended.
-    Ran(Output),
+    /// The program has ended. None in a second run whose record says how it did.
+    Ran(Output, Option<ProgramEnd>),
     /// The program's sandbox is gone.
     SandboxLost(Lost),
 }

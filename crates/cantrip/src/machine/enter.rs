@@ -481,7 +481,7 @@ mod tests {
     use crate::Cantrip;
     use crate::entity::nothing_yet;
     use crate::funds::Funds;
-    use crate::machine::{Effect, Facts, Happened, Machine, Medium, Words, Worked, World};
+    use crate::machine::{Effect, EndedProgram, Facts, Happened, Machine, Medium, Words, Worked, World};
 
     /// A gate that costs money each time.
     struct Costly(Promises);
@@ -503,6 +503,11 @@ mod tests {
     impl Words for Mute {
         fn fault(&self, refusal: Refusal) -> Fault {
             Fault::new(refusal.code(), refusal.code().as_str())
+        }
+
+        fn program_reply(&self, _: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault {
+            let code = answer.map_or_else(|refusal| refusal.code(), |filled| filled.code());
+            Fault::new(code, code.as_str())
         }
     }
 

@@ -38,8 +38,8 @@ use serde_json::Value;
 
 pub(crate) use approve::{DECIDED, REQUESTED};
 pub(crate) use effect::{
-    About, Asked, Effect, FreeCall, Grown, Happened, Inquiry, Said, Spawning, Starting, Words, Work, WorkKind, Worked,
-    World, Worst,
+    About, Asked, Effect, EndedProgram, FreeCall, Grown, Happened, Inquiry, Said, Spawning, Starting, Words, Work,
+    WorkKind, Worked, World, Worst,
 };
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use enter::RESERVED;
@@ -402,7 +402,7 @@ impl Machine {
             Happened::Worked(worked) => self.worked(worked, world),
             Happened::Grown(grown) => self.children_grown(grown),
             Happened::Called(call) => self.program_called(call),
-            Happened::Ran(output) => self.ran(output),
+            Happened::Ran(output, end) => self.ran(output, end, world),
             Happened::SandboxLost(lost) => self.sandbox_lost(lost, world),
         }
     }

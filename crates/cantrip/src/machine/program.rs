@@ -2,14 +2,14 @@
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::medium::{Answer, Lost, ProgramCall};
-use cantrip_circle::{Given, MediumKind};
-use cantrip_loom::{Body, Child, Error, Output, ProgramError, ReplyMark, Settled};
+use cantrip_circle::{Given, MediumKind, ProgramEnd};
+use cantrip_loom::{Body, Child, Error, Fault, Output, ProgramError, ProgramReply, ReplyMark, Settled};
 use cantrip_reply::{AnyCode, Thrown, codes};
 use serde_json::{Map, Value, json};
 
 use super::act::Asks;
 use super::group::{CallState, Program, ProgramState};
-use super::{Effect, Machine, Starting, World};
+use super::{Effect, EndedProgram, Machine, Starting, World};
 
 impl Machine {
     pub(super) fn start_program(&mut self, source: String, tool_call_id: Option<String>) -> Result<Effect, Error> {
@@ -121,9 +121,12 @@ impl Machine {
         }
     }
 
-    /// The program ended.
-    pub(super) fn ran(&mut self, mut output: Output) -> Result<(), Error> {
+    /// The program ended. Its reply goes with its output; `end` is none where the output is a recorded one.
+    pub(super) fn ran(&mut self, mut output: Output, end: Option<ProgramEnd>, world: &World<'_>) -> Result<(), Error> {
         self.called = None;
+        if let Some(end) = end.filter(|_| !self.has_output()) {
+            output.reply = Some(self.program_reply(end, world)?);
+        }
         if self.facts.circle.counts_turns() {
             let most = self.facts.circle.wards().max_turns;
             output.left = most.map(|most| most.saturating_sub(self.utterances));
@@ -144,15 +147,42 @@ impl Machine {
         Ok(())
     }
 
+    /// Whether the program that ends has its output on record: it was run again for its variables alone.
+    fn has_output(&mut self) -> bool {
+        let Ok(group) = self.group() else { return false };
+        group.program.as_ref().is_some_and(|program| group.has_run(&program.tool_call_id))
+    }
+
+    /// The reply of the program that ends. One that was stopped from outside has the code of what ends the cast.
+    fn program_reply(&mut self, end: ProgramEnd, world: &World<'_>) -> Result<ProgramReply, Error> {
+        let medium = self.facts.circle.medium().as_str();
+        let (answer, position) = match (end, self.halt) {
+            (ProgramEnd::Completed, _) => (Ok(codes::gate_ok(medium)), None),
+            (ProgramEnd::Failed { refusal, position }, _) => (Err(refusal), position),
+            (ProgramEnd::Cancelled, Some(reason)) => (Err(self.halted_by(reason)), None),
+            // Nothing ends the cast: it asked for something else than was recorded, and its sandbox was given up.
+            (ProgramEnd::Cancelled, None) => (Err(codes::sandbox_lost(medium).into()), None),
+        };
+        let (run, entity) = (self.facts.run, self.facts.entity);
+        let group = self.group()?;
+        let tool_call_id = group.program.as_ref().and_then(|program| program.tool_call_id.as_deref());
+        let program = EndedProgram { medium, run, entity, turn: group.turn, tool_call_id };
+        let Fault { mark, message, .. } = world.words.program_reply(&program, answer);
+        let message = Some(message).filter(|_| !mark.is_success());
+        let (line, column) = (position.map(|position| position.line), position.and_then(|position| position.column));
+        Ok(ProgramReply { mark, message, line, column })
+    }
+
     pub(super) fn sandbox_lost(&mut self, lost: Lost, world: &World<'_>) -> Result<(), Error> {
         let refusal = match lost {
             Lost::Overloaded => codes::overloaded(lost.to_string()).into(),
             Lost::Stopped | Lost::Gone => codes::sandbox_lost(self.facts.circle.medium().as_str()).into(),
         };
-        let fault = world.words.fault(refusal);
-        let message = format!("{}: {}", fault.mark.code, fault.message);
+        let reply = self.program_reply(ProgramEnd::Failed { refusal, position: None }, world)?;
+        let message = format!("{}: {}", reply.mark.code, reply.message.as_deref().unwrap_or_default());
         let error = ProgramError { name: "Error".to_owned(), message, line: None, column: None };
-        self.ran(Output { error: Some(error), rolled_back: true, ..Output::default() })
+        let output = Output { error: Some(error), rolled_back: true, reply: Some(reply), ..Output::default() };
+        self.ran(output, None, world)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One recorded utterance, against which a second run of it is held.
 
 use cantrip_canon::{EntityId, Hash};
+use cantrip_circle::ProgramEnd;
 use cantrip_crystal::Answer;
 use cantrip_loom::{Closing, Event, Fault, GateRecord, Output, Settlement, TruncationReason, Turn, Usage};
 use cantrip_reply::{AnyCode, codes};
@@ -152,11 +153,20 @@ impl Group<'_> {
         self.outputs(program).into_iter().find(|output| output.rolled_back)
     }
 
-    pub(super) fn output(&self, program: &Option<String>, found: &Output) -> Result<(), Halt> {
+    pub(super) fn output(&self, program: &Option<String>, found: &Output, end: &ProgramEnd) -> Result<(), Halt> {
         let turn = &self.turns[self.closed.min(self.turns.len() - 1)];
-        match differing(&self.outputs(program), found, turn.sequence) {
-            Some(difference) => Err(self.differs(None, DivergenceKind::Output, difference.recorded, difference.found)),
-            None => Ok(()),
+        let outputs = self.outputs(program);
+        if let Some(difference) = differing(&outputs, found, turn.sequence) {
+            return Err(self.differs(None, DivergenceKind::Output, difference.recorded, difference.found));
+        }
+        // Records of before have no reply to compare with.
+        let recorded = outputs.iter().find_map(|output| output.reply.as_ref()).map(|reply| reply.mark.code.as_str());
+        let found = end.code().map(|code| code.as_str());
+        match (recorded, found) {
+            (Some(recorded), Some(found)) if recorded != found => {
+                Err(self.differs(None, DivergenceKind::Output, json!({"code": recorded}), json!({"code": found})))
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 

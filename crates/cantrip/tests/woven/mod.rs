@@ -59,6 +59,7 @@ pub fn output(id: Option<&str>, console: &[&str], value: Option<&str>) -> Output
         rolled_back: false,
         environment_lost: None,
         left: None,
+        reply: None,
     }
 }
 

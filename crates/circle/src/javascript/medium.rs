@@ -11,16 +11,17 @@ use cantrip_reply::{Refusal, Thrown, codes};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer as Answered, Event, Gate, Host, Limit, Options, Output as Left, Program as Text, ProgramLimits,
-    Sandbox as Resting, Spec, Suspended, Throw,
+    Answer as Answered, Event, Fault, Gate, Host, Limit, Options, Output as Left, Place, Program as Text, ProgramFault,
+    ProgramLimits, Sandbox as Resting, Spec, Suspended, Throw,
 };
 use crate::decide::{Asked, Decision, Given, Standing};
 use crate::medium::{
     Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
     Taken,
 };
+use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
-use crate::{Circle, Definition, MediumKind};
+use crate::{Circle, Definition, MediumKind, Position, ProgramEnd};
 
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "javascript";
@@ -93,8 +94,10 @@ impl Medium for Javascript {
     fn isolate(&self, circle: &Circle, isolation: Isolation) -> Result<Option<Box<dyn Sandbox>>, Refusal> {
         let Isolation { seed, context } = isolation;
         let spec = Spec { seed, limits: limits(&circle.wards().medium), gates: gates(circle) };
+        let limits = spec.limits.clone();
         let sandbox = self.host.sandbox(Arc::new(spec));
-        Ok(Some(Box::new(AtRest { sandbox, context: context.map(|context| circle.variables(context, spoken)) })))
+        let context = context.map(|context| circle.variables(context, spoken));
+        Ok(Some(Box::new(AtRest { sandbox, limits, context })))
     }
 }
 
@@ -220,6 +223,7 @@ fn capabilities(circle: &Circle) -> String {
 /// A sandbox between two programs. The context becomes a variable with the first.
 struct AtRest {
     sandbox: Resting,
+    limits: ProgramLimits,
     context: Option<Map<String, Value>>,
 }
 
@@ -233,6 +237,7 @@ impl fmt::Debug for AtRest {
 struct InGate {
     call: ProgramCall,
     suspended: Suspended,
+    limits: ProgramLimits,
     /// The program's name: errors that come from an earlier one have no place in this one.
     name: String,
 }
@@ -240,14 +245,14 @@ struct InGate {
 impl Sandbox for AtRest {
     fn start(self: Box<Self>, program: Program) -> Running<'static, Result<Next, Lost>> {
         Box::pin(async move {
-            let Self { sandbox, context } = *self;
+            let Self { sandbox, limits, context } = *self;
             let Program { name, source, now } = program;
-            let text = match Text::new(name.clone(), source, now) {
+            let text = match Text::new(name.clone(), source.clone(), now) {
                 Ok(text) => text,
-                Err(fault) => return Ok(unreadable(fault.to_string(), Self { sandbox, context })),
+                Err(fault) => return Ok(unreadable(&fault, &source, Self { sandbox, limits, context })),
             };
             let event = sandbox.run(text.with_variables(context.unwrap_or_default())).await;
-            next(event, name)
+            next(event, name, limits)
         })
     }
 }
@@ -267,12 +272,12 @@ impl Paused for InGate {
                 Answer::Stop => Answered::Stop,
                 Answer::Throw(thrown) => Answered::Throw(gate_error(thrown)),
             };
-            next(self.suspended.answer(answer, now).await, self.name)
+            next(self.suspended.answer(answer, now).await, self.name, self.limits)
         })
     }
 
     fn cancel(self: Box<Self>) -> Running<'static, Result<Next, Lost>> {
-        Box::pin(async move { next(self.suspended.cancel().await, self.name) })
+        Box::pin(async move { next(self.suspended.cancel().await, self.name, self.limits) })
     }
 }
 
@@ -286,17 +291,18 @@ fn gate_error(thrown: Thrown) -> Throw {
     }
 }
 
-fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
+fn next(event: Result<Event, super::Lost>, name: String, limits: ProgramLimits) -> Result<Next, Lost> {
     match event {
         Ok(Event::Call(suspended)) => {
             let call = ProgramCall { gate: suspended.call.gate.clone(), arguments: suspended.call.arguments.clone() };
-            Ok(Next::Call(Box::new(InGate { call, suspended, name })))
+            Ok(Next::Call(Box::new(InGate { call, suspended, limits, name })))
         }
         Ok(Event::Finished(finished)) => {
-            let sandbox =
-                finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, context: None }) as Box<dyn Sandbox>);
             let cpu = finished.cpu;
-            Ok(Next::Finished(Finished { output: output(finished.output, &name), cpu, sandbox }))
+            let end = end(&finished.output, &name, &limits);
+            let sandbox =
+                finished.sandbox.map(|sandbox| Box::new(AtRest { sandbox, limits, context: None }) as Box<dyn Sandbox>);
+            Ok(Next::Finished(Finished { output: output(finished.output, &name), end, cpu, sandbox }))
         }
         Err(super::Lost::Overloaded) => Err(Lost::Overloaded),
         Err(super::Lost::Stopped) => Err(Lost::Stopped),
@@ -305,11 +311,48 @@ fn next(event: Result<Event, super::Lost>, name: String) -> Result<Next, Lost> {
 }
 
 /// A text that is no program: nothing of it ran.
-fn unreadable(message: String, sandbox: AtRest) -> Next {
+fn unreadable(fault: &ProgramFault, source: &str, sandbox: AtRest) -> Next {
+    let message = fault.to_string();
+    let end = match fault {
+        ProgramFault::TooLong { bytes } => program_end::too_long(*bytes),
+        ProgramFault::Nul { at } => {
+            program_end::unparsable(MediumKind::Javascript, &message, Some(Position::of_byte(source, *at)))
+        }
+    };
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = output(Left::default(), "");
     let output = Output { error: Some(error), ..output };
-    Next::Finished(Finished { output, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+    Next::Finished(Finished { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+}
+
+/// How the program of this name ended.
+fn end(left: &Left, program: &str, limits: &ProgramLimits) -> ProgramEnd {
+    let within = |place: &Option<Place>| {
+        let place = place.as_ref().filter(|place| place.program == program)?;
+        Some(Position { line: place.line, column: place.column })
+    };
+    if let Some(limit) = left.limit {
+        let thrown_at = left.error.as_ref().and_then(|error| within(&error.place));
+        let position = thrown_at.or_else(|| within(&left.stopped_at));
+        let met = match limit {
+            Limit::Memory => LimitMet::Heap(limits.memory_bytes),
+            Limit::Stack => LimitMet::Stack(limits.stack_bytes),
+            Limit::Cpu => LimitMet::CpuMs(limits.cpu_ms),
+            Limit::Wall => LimitMet::WallMs(limits.wall_ms),
+            Limit::Output => LimitMet::Output(limits.output_bytes),
+            Limit::Cancelled => return ProgramEnd::Cancelled,
+        };
+        return met.end(position);
+    }
+    let Some(error) = &left.error else { return ProgramEnd::Completed };
+    let position = within(&error.place);
+    match error.fault {
+        Fault::Syntax => program_end::unparsable(MediumKind::Javascript, &error.message, position),
+        Fault::Threw | Fault::Unhandled | Fault::Unsettled => {
+            let elsewhere = error.place.as_ref().map(|place| format!("{} of {}", place.line, place.program));
+            program_end::threw(&error.name, &error.message, position, elsewhere)
+        }
+    }
 }
 
 fn output(left: Left, program: &str) -> Output {
@@ -341,5 +384,6 @@ fn output(left: Left, program: &str) -> Output {
         rolled_back: left.rolled_back,
         environment_lost: None,
         left: None,
+        reply: None,
     }
 }

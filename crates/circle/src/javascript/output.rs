@@ -75,6 +75,8 @@ pub struct Output {
     /// Bytes of console and value that are not shown.
     pub cut: u64,
     pub limit: Option<Limit>,
+    /// Where it stood when a limit stopped it, as far as the engine can tell.
+    pub stopped_at: Option<Place>,
     /// The sandbox is gone and has to be rebuilt without this program; the calls it made stand.
     pub rolled_back: bool,
     /// It was stopped by an answer that ends the program, such as an accepted `done`.

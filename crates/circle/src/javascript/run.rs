@@ -27,8 +27,8 @@ pub(super) struct Run<'a> {
 
 /// How a program did not come to its end.
 enum Halt<'js> {
-    /// The host ended it; the latch says why.
-    Ended,
+    /// The host ended it; the latch says why. Where it stood, as far as that is known.
+    Ended(Option<Place>),
     Threw(Fault, Value<'js>),
     /// Nothing was thrown, but there is nothing left to wait for, or nothing that could be read.
     Said(Fault, &'static str),
@@ -58,7 +58,8 @@ impl<'a> Run<'a> {
 
     pub(super) fn complete(mut self, ctx: &Ctx<'_>) -> Outcome {
         match self.evaluate(ctx) {
-            Ok(()) | Err(Halt::Ended) => {}
+            Ok(()) => {}
+            Err(Halt::Ended(place)) => self.output.stopped_at = place,
             Err(Halt::Threw(fault, thrown)) => self.threw(ctx, fault, thrown),
             Err(Halt::Said(fault, message)) => {
                 let name = match fault {
@@ -110,16 +111,24 @@ impl<'a> Run<'a> {
     fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> Halt<'js> {
         let thrown = ctx.catch();
         match self.core.end.get() {
-            Some(_) => Halt::Ended,
+            Some(End::Stopped) => Halt::Ended(None),
+            Some(End::Limit(_)) => Halt::Ended(self.place_of(&thrown)),
             None => Halt::Threw(fault, thrown),
         }
+    }
+
+    /// Where the error arose that unwinds an ended program. Nothing of the entity runs to read it: the stack has no room
+    /// for a call any more.
+    fn place_of(&self, thrown: &Value<'_>) -> Option<Place> {
+        let stack: String = thrown.as_object()?.get("stack").ok()?;
+        self.place(&stack)
     }
 
     /// Runs pending jobs until there are none.
     fn jobs<'js>(&self, ctx: &Ctx<'js>) -> Result<(), Halt<'js>> {
         loop {
             if self.core.end.get().is_some() {
-                return Err(Halt::Ended);
+                return Err(Halt::Ended(None));
             }
             if !ctx.execute_pending_job() {
                 return Ok(());
@@ -128,7 +137,7 @@ impl<'a> Run<'a> {
     }
 
     fn settled<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Result<Value<'js>, Halt<'js>> {
-        self.jobs(ctx)?;
+        self.jobs(ctx).map_err(|halt| self.ended_within(ctx, promise).unwrap_or(halt))?;
         match promise.state() {
             PromiseState::Pending => Err(Halt::Said(Fault::Unsettled, "a promise that is awaited never settles")),
             PromiseState::Resolved | PromiseState::Rejected => {
@@ -142,6 +151,16 @@ impl<'a> Run<'a> {
                 }
             }
         }
+    }
+
+    /// A program that a limit stopped leaves the error that unwound it in its promise, and with it where it stood.
+    fn ended_within<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Option<Halt<'js>> {
+        match (self.core.end.get(), promise.state()) {
+            (Some(End::Limit(_)), PromiseState::Rejected) => {}
+            _ => return None,
+        }
+        let rejected: rquickjs::Result<Value<'js>> = promise.result()?;
+        rejected.is_err().then(|| Halt::Ended(self.place_of(&ctx.catch())))
     }
 
     /// A rejection that nobody handled is an error of the program.

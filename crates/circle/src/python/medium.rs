@@ -19,8 +19,9 @@ use crate::medium::{
     Answer, Finished, Isolation, Lost, Medium, Next, Paused, Presentation, Program, ProgramCall, Running, Sandbox,
     Taken,
 };
+use crate::program_end::{self, LimitMet};
 use crate::ward::MediumLimits;
-use crate::{Circle, Definition, MediumKind, limits};
+use crate::{Circle, Definition, MediumKind, Position, ProgramEnd, limits};
 
 /// The name of the tool, and of its one argument.
 const TOOL: &str = "python";
@@ -267,8 +268,8 @@ impl Sandbox for AtRest {
         Box::pin(async move {
             let Self { bound, seat, variables } = *self;
             let Program { name: _, source, now } = program;
-            if let Some(message) = fault(&source) {
-                return Ok(unreadable(message, Self { bound, seat, variables }));
+            if let Some((message, end)) = fault(&source) {
+                return Ok(unreadable(message, end, Self { bound, seat, variables }));
             }
             let seat = match seat {
                 Some(seat) if seat.stands() => seat,
@@ -329,11 +330,16 @@ fn given(answer: Answer) -> Given {
 }
 
 /// Why a text is no program; nothing of it is run.
-fn fault(source: &str) -> Option<String> {
-    if source.len() > limits::PROGRAM_BYTES_MAX {
-        return Some(format!("the program has {} bytes, the limit is {}", source.len(), limits::PROGRAM_BYTES_MAX));
+fn fault(source: &str) -> Option<(String, ProgramEnd)> {
+    let bytes = source.len();
+    if bytes > limits::PROGRAM_BYTES_MAX {
+        let message = format!("the program has {bytes} bytes, the limit is {}", limits::PROGRAM_BYTES_MAX);
+        return Some((message, program_end::too_long(bytes)));
     }
-    source.find('\0').map(|at| format!("the program holds a NUL character at byte {at}"))
+    let at = source.find('\0')?;
+    let message = format!("the program holds a NUL character at byte {at}");
+    let end = program_end::unparsable(MediumKind::Python, &message, Some(Position::of_byte(source, at)));
+    Some((message, end))
 }
 
 async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Next, Lost> {
@@ -346,17 +352,19 @@ async fn step(bound: Arc<Bound>, mut seat: Seat, command: Command) -> Result<Nex
         }
         Ok(Message::Finished(left)) => {
             let kept = !left.rolled_back();
+            let end = end(&left, &bound.spec.limits);
             let sandbox =
                 kept.then(|| Box::new(AtRest { bound, seat: Some(seat), variables: None }) as Box<dyn Sandbox>);
             let cpu = Duration::from_micros(left.cpu_us);
-            Ok(Next::Finished(Finished { output: output(left), cpu, sandbox }))
+            Ok(Next::Finished(Finished { output: output(left), end, cpu, sandbox }))
         }
         Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => Err(Lost::Stopped),
         Err(Fate::Spent(limit)) => {
             let left = Left { limit: Some(limit), ..Left::default() };
             // Its worker was ended while it ran, and took its meter along.
             let cpu = Duration::from_millis(bound.spec.limits.cpu_ms);
-            Ok(Next::Finished(Finished { output: output(left), cpu, sandbox: None }))
+            let end = end(&left, &bound.spec.limits);
+            Ok(Next::Finished(Finished { output: output(left), end, cpu, sandbox: None }))
         }
         Err(Fate::Crashed) => Err(Lost::Stopped),
         Err(Fate::Gone) => Err(Lost::Gone),
@@ -404,10 +412,32 @@ fn rule_of(fit: Fit) -> Rule {
 }
 
 /// A text that is no program.
-fn unreadable(message: String, sandbox: AtRest) -> Next {
+fn unreadable(message: String, end: ProgramEnd, sandbox: AtRest) -> Next {
     let error = ProgramError { name: "SyntaxError".to_owned(), message, line: None, column: None };
     let output = Output { error: Some(error), ..output(Left::default()) };
-    Next::Finished(Finished { output, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+    Next::Finished(Finished { output, end, cpu: Duration::ZERO, sandbox: Some(Box::new(sandbox)) })
+}
+
+/// How a program ended that left this.
+fn end(left: &Left, limits: &ProgramLimits) -> ProgramEnd {
+    let position = |(line, column): (u32, u32)| Position { line, column: Some(column) };
+    let thrown_at = left.error.as_ref().and_then(|error| error.place).map(position);
+    if let Some(limit) = left.limit {
+        let met = match limit {
+            Limit::Memory => LimitMet::Heap(limits.memory_bytes),
+            Limit::Stack => LimitMet::Stack(limits.stack_bytes),
+            Limit::Cpu => LimitMet::CpuMs(limits.cpu_ms),
+            Limit::Wall => LimitMet::WallMs(limits.wall_ms),
+            Limit::Output => LimitMet::Output(limits.output_bytes),
+            Limit::Cancelled => return ProgramEnd::Cancelled,
+        };
+        return met.end(thrown_at.or(left.stopped_at.map(position)));
+    }
+    match &left.error {
+        None => ProgramEnd::Completed,
+        Some(error) if error.uncompiled => program_end::unparsable(MediumKind::Python, &error.message, thrown_at),
+        Some(error) => program_end::threw(&error.name, &error.message, thrown_at, None),
+    }
 }
 
 fn output(left: Left) -> Output {
@@ -429,5 +459,6 @@ fn output(left: Left) -> Output {
         rolled_back,
         environment_lost: None,
         left: None,
+        reply: None,
     }
 }

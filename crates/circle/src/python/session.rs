@@ -4,7 +4,7 @@
 //! ends a program is decided here, outside of the language: an answer that stops it drops it where it stands, which runs
 //! nothing of it, and a limit that was latched ends it whatever it made of the news.
 
-use monty::{Dump, MontyRepl, ReplFunctionCall, ReplProgress, ReplStartError, Session as Dumped, SessionRef};
+use monty::{Dump, MontyRepl, MontyRun, ReplFunctionCall, ReplProgress, ReplStartError, Session as Dumped, SessionRef};
 use monty_types::{
     CompileOptions, ExcType, ExtFunctionResult, MontyDate, MontyDateTime, MontyException, MontyObject,
     NameLookupResult, OsFunctionCall, PrintWriter, ResourceLimits, ResourceTracker,
@@ -59,6 +59,8 @@ struct Running {
     shown: Shown,
     /// The name that the interpreter gave it.
     name: String,
+    /// Its first step has not been taken: an error can be one of compiling it.
+    unbegun: bool,
 }
 
 /// What is kept of a session beside its interpreter.
@@ -117,7 +119,7 @@ impl Session {
             self.core.fed += 1;
         }
         let meter = Meter::new(self.core.id, self.cancelled.clone(), self.core.spec.limits.clone());
-        let mut running = Running { meter, now_ms, shown, name };
+        let mut running = Running { meter, now_ms, shown, name, unbegun: true };
         let slice = memory::slice(&mut self.held, self.hard_bytes);
         running.meter.work();
         let spec = &self.core.spec;
@@ -144,10 +146,10 @@ impl Session {
         let slice = memory::slice(&mut self.held, self.hard_bytes);
         running.meter.work();
         let (state, message) = match given {
-            Given::Stop => ended(counted(|| call.into_repl()), *running, true),
+            Given::Stop => ended(counted(|| call.into_repl()), *running, true, None),
             Given::Cancel => {
                 running.meter.end(Limit::Cancelled);
-                ended(counted(|| call.into_repl()), *running, false)
+                ended(counted(|| call.into_repl()), *running, false, None)
             }
             Given::Value(_) | Given::Raise(_) => {
                 running.now_ms = now_ms;
@@ -195,11 +197,17 @@ impl Core {
                 Ok(reached) => reached,
                 Err(stopped) => {
                     let ReplStartError { repl, error } = *stopped;
-                    return raised(repl, error, running);
+                    let told = error.exc_type();
+                    let of_text =
+                        matches!(told, ExcType::SyntaxError | ExcType::NotImplementedError | ExcType::ImportError);
+                    let suspect = running.unbegun && of_text;
+                    let uncompiled = suspect && !self.compiles(&running.shown.source);
+                    return raised(repl, error, running, uncompiled);
                 }
             };
+            running.unbegun = false;
             if running.meter.spent().is_some() {
-                return ended(counted(|| reached.into_repl()), running, false);
+                return ended(counted(|| reached.into_repl()), running, false, None);
             }
             progress = match reached {
                 ReplProgress::Complete { repl, value } => return completed(repl, value, running),
@@ -231,6 +239,13 @@ impl Core {
                 }),
             };
         }
+    }
+
+    /// Whether the interpreter takes this text as a program. Asked only of one that failed before it did anything that
+    /// could be seen from here, so as to tell an error of the text from an error that it raised.
+    fn compiles(&self, source: &str) -> bool {
+        let bound = self.spec.gates.iter().map(String::as_str).chain([RAND, NOW]).map(str::to_owned).collect();
+        uncounted(|| MontyRun::new(source.to_owned(), "program", bound, CompileOptions::default()).is_ok())
     }
 
     fn outside(&mut self, call: &ReplFunctionCall, now_ms: i64) -> Outside {
@@ -359,12 +374,14 @@ fn completed(repl: MontyRepl, value: MontyObject, mut running: Running) -> (Stat
     (State::Idle(Box::new(repl)), Message::Finished(left))
 }
 
-/// The program was ended: by an accepted answer, or by what the meter has latched.
-fn ended(repl: MontyRepl, mut running: Running, stopped: bool) -> (State, Message) {
+/// The program was ended: by an accepted answer, or by what the meter has latched. `place` is where it stood, if the
+/// interpreter told.
+fn ended(repl: MontyRepl, mut running: Running, stopped: bool, place: Option<(u32, u32)>) -> (State, Message) {
     running.meter.rest();
     let limit = running.meter.spent();
     let (console, cut) = running.meter.take();
-    let left = Left { console, cut, limit, stopped, cpu_us: micros(&running.meter), ..Left::default() };
+    let stopped_at = place.filter(|_| limit.is_some());
+    let left = Left { console, cut, limit, stopped_at, stopped, cpu_us: micros(&running.meter), ..Left::default() };
     let state = match left.rolled_back() {
         true => {
             counted(|| drop(repl));
@@ -376,7 +393,7 @@ fn ended(repl: MontyRepl, mut running: Running, stopped: bool) -> (State, Messag
 }
 
 /// The program ended in an exception, or in a limit that the interpreter tells as one.
-fn raised(repl: MontyRepl, error: MontyException, mut running: Running) -> (State, Message) {
+fn raised(repl: MontyRepl, error: MontyException, mut running: Running, uncompiled: bool) -> (State, Message) {
     let kind = error.exc_type();
     if kind == ExcType::TimeoutError && repl.tracker().check_time().is_err() {
         running.meter.out_of_time();
@@ -385,19 +402,22 @@ fn raised(repl: MontyRepl, error: MontyException, mut running: Running) -> (Stat
         running.meter.end(Limit::Memory);
     }
     let stack = (kind == ExcType::RecursionError).then_some(Limit::Stack);
+    let own = error.traceback().iter().rev().find(|frame| frame.filename == running.name);
+    let place = own.map(|frame| running.shown.original(frame.start.line, frame.start.column));
     if running.meter.spent().is_some() {
-        return ended(repl, running, false);
+        counted(|| drop(error));
+        return ended(repl, running, false, place);
     }
     let told = uncounted(|| {
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(limits::ERROR_TEXT_BYTES_MAX));
             text
         };
-        let own = error.traceback().iter().rev().find(|frame| frame.filename == running.name);
         Raised {
+            uncompiled,
             name: cut(error.exc_type().to_string()),
             message: cut(error.message().unwrap_or_default().to_owned()),
-            place: own.map(|frame| running.shown.original(frame.start.line, frame.start.column)),
+            place,
         }
     });
     counted(|| drop(error));

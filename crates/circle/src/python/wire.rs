@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 
 /// Both ends must speak this; a worker says it first.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// The wards of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,6 +209,8 @@ pub(super) struct Left {
     pub error: Option<Raised>,
     pub cut: u64,
     pub limit: Option<Limit>,
+    /// Where a limit stopped it: line and column in this program, from 1.
+    pub stopped_at: Option<(u32, u32)>,
     /// It was stopped by an answer that ends it.
     pub stopped: bool,
     /// Processor time.
@@ -224,6 +226,8 @@ impl Left {
 /// The exception that ended a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Raised {
+    /// The program does not compile; nothing of it ran.
+    pub uncompiled: bool,
     pub name: String,
     pub message: String,
     /// Line and column in this program, from 1.

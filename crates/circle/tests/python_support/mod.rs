@@ -83,7 +83,7 @@ impl World {
         let mut next = self.take().start(program).await.expect("the sandbox stands");
         loop {
             match next {
-                Next::Finished(Finished { output, sandbox, cpu: _ }) => {
+                Next::Finished(Finished { output, sandbox, cpu: _, end: _ }) => {
                     assert_eq!(output.rolled_back, sandbox.is_none(), "{source}");
                     self.sandbox = sandbox;
                     return output;

@@ -220,7 +220,9 @@ fn printed(output: &Output) -> String {
     let value = output.value.as_ref().map(|value| format!("=> {value}"));
     let error = output.error.as_ref().map(|error| format!("{}: {}", error.name, error.message));
     let limit = output.limit.as_ref().map(|limit| format!("stopped by {limit}"));
-    output.console.iter().cloned().chain(value).chain(error).chain(limit).collect::<Vec<_>>().join("\n")
+    let reply = output.reply.as_ref().filter(|reply| !reply.mark.is_success());
+    let reply = reply.map(|reply| format!("{} {}", reply.mark.reply_type.word().to_lowercase(), reply.mark.code));
+    output.console.iter().cloned().chain(value).chain(error).chain(limit).chain(reply).collect::<Vec<_>>().join("\n")
 }
 
 fn closed(closing: &Closing) -> String {

@@ -159,6 +159,21 @@ fn printed(text: &mut String, output: &Output, most: Option<usize>) {
         let style = colour(ReplyType::Denied);
         let _ = writeln!(text, "  {style}stopped by {}{style:#}", one_line(limit));
     }
+    if let Some(reply) = &output.reply {
+        let style = colour(reply.mark.reply_type);
+        let (word, code) = (reply.mark.reply_type.word().to_lowercase(), one_line(&reply.mark.code));
+        let at = position(reply.line, reply.column);
+        let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{code}{at}{DIM:#}");
+    }
+}
+
+/// Where in its text a program failed, as words behind the code of its reply.
+pub(crate) fn position(line: Option<u32>, column: Option<u32>) -> String {
+    match (line, column) {
+        (Some(line), Some(column)) => format!(" at line {line}, column {column}"),
+        (Some(line), None) => format!(" at line {line}"),
+        (None, _) => String::new(),
+    }
 }
 
 fn call(text: &mut String, record: &GateRecord, most: Option<usize>) {

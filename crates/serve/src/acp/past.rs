@@ -50,7 +50,13 @@ fn acted(turn: &Turn, medium: &str, places: &Places, updates: &mut Vec<SessionUp
         let arguments = call.and_then(|call| call.args.as_object()).cloned().unwrap_or_default();
         let id = output.tool_call_id.clone().unwrap_or_else(|| format!("{group}/program"));
         let text = render::output_text(output, turn.sequence, medium);
-        let outcome = Outcome { text, mark: None, is_error: output.is_error() };
+        let reply = output.reply.as_ref();
+        let outcome = Outcome {
+            text,
+            mark: reply.map(|reply| mark(&reply.mark)),
+            position: reply.and_then(|reply| Some((reply.line?, reply.column))),
+            is_error: output.is_error(),
+        };
         let whole =
             tool_call(places, call_id(&group, &id), medium, &arguments, ended(output.is_error()), Some(&outcome));
         updates.push(SessionUpdate::ToolCall(whole));
@@ -81,8 +87,8 @@ fn settled(record: &GateRecord) -> Option<(ToolCallStatus, Outcome)> {
         Settlement::Delegated => None,
         Settlement::Settled(settled) => {
             let is_error = record.is_error();
-            let outcome =
-                Outcome { text: render::result_text(&settled.result), mark: Some(mark(&settled.reply)), is_error };
+            let text = render::result_text(&settled.result);
+            let outcome = Outcome { text, mark: Some(mark(&settled.reply)), position: None, is_error };
             Some((ended(is_error), outcome))
         }
     }

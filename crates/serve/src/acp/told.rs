@@ -201,6 +201,7 @@ impl Told {
         let output = call.output.as_ref().map(|output| Outcome {
             text: output.text.to_string(),
             mark: output.reply.as_ref().map(|reply| (reply.kind, reply.code.to_string())),
+            position: output.reply.as_ref().and_then(|reply| Some((reply.line?, reply.column))),
             is_error: output.is_error,
         });
         let whole = tool_call(&self.places, id, gate, arguments, state, output.as_ref());
@@ -221,6 +222,8 @@ pub(super) fn call_id(turn: &str, call: &str) -> ToolCallId {
 pub(super) struct Outcome {
     pub(super) text: String,
     pub(super) mark: Option<(ReplyKind, String)>,
+    /// The line and column at which a program failed.
+    pub(super) position: Option<(u32, Option<u32>)>,
     pub(super) is_error: bool,
 }
 
@@ -228,7 +231,7 @@ impl Outcome {
     /// Type, code, message and data, as the reply has them.
     fn raw(&self) -> Value {
         let data = if self.is_error {
-            Value::Null
+            self.position.map_or(Value::Null, |(line, column)| json!({"line": line, "column": column}))
         } else {
             serde_json::from_str(&self.text).unwrap_or_else(|_| Value::String(self.text.clone()))
         };

@@ -1,0 +1,405 @@
+//! Programs in code circles end in a reply as calls do: its type, its code and where the program failed are in the record,
+//! in the stream, on the page and over HTTP, and the entity reads what it always read.
+
+use std::collections::BTreeMap;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use cantrip_reply::testing::assert_recorded;
+use cantrip_reply::{AnyCode, codes};
+use serde_json::{Value, json};
+
+use crate::serve::Server;
+use crate::support::{Folder, id, stderr, stdout};
+
+const STORE: &str = "sqlite:kept/loom.db";
+
+/// A program, and how it is to end.
+struct Case {
+    /// The name of its spell.
+    name: &'static str,
+    wards: &'static str,
+    program: String,
+    code: AnyCode,
+    /// The line and column at which it fails, where they are told.
+    at: Option<(u32, Option<u32>)>,
+    /// What the message of its reply says.
+    message: &'static str,
+    /// What the entity reads of it.
+    reads: &'static str,
+    /// The share of the turn's calls and programs that were a success.
+    reward: f64,
+    /// The codes of the gates that it called.
+    calls: Vec<AnyCode>,
+}
+
+fn case(name: &'static str, program: &str, code: AnyCode) -> Case {
+    let reward = if code.reply_type().is_success() { 1.0 } else { 0.0 };
+    let program = program.to_owned();
+    Case { name, wards: "", program, code, at: None, message: "", reads: "", reward, calls: Vec::new() }
+}
+
+impl Case {
+    fn at(mut self, line: u32, column: u32) -> Self {
+        self.at = Some((line, Some(column)));
+        self
+    }
+
+    fn under(mut self, wards: &'static str) -> Self {
+        self.wards = wards;
+        self
+    }
+
+    fn says(mut self, message: &'static str) -> Self {
+        self.message = message;
+        self
+    }
+
+    fn reads(mut self, text: &'static str) -> Self {
+        self.reads = text;
+        self
+    }
+
+    fn calls(mut self, calls: &[AnyCode], reward: f64) -> Self {
+        (self.calls, self.reward) = (calls.to_vec(), reward);
+        self
+    }
+}
+
+const OK: AnyCode = codes::GATE_OK.any();
+const SYNTAX: AnyCode = codes::CODE_SYNTAX.any();
+const THREW: AnyCode = codes::CODE_THREW.any();
+const MEMORY: AnyCode = codes::MEMORY_LIMIT.any();
+const TIME: AnyCode = codes::TIME_LIMIT.any();
+
+fn javascript() -> Vec<Case> {
+    vec![
+        case("value", "1 + 1", OK).reads("=> 2"),
+        case("caught", "try { read('missing.txt') } catch (error) { error.code }", OK)
+            .calls(&[codes::FILE_MISSING.any()], 0.5)
+            .reads("=> \"WA-READ-I-001\"\n"),
+        case("parse", "var x = 1;\nvar y = ;", SYNTAX)
+            .at(2, 9)
+            .says("javascript syntax error at line 2: unexpected token in expression: ';'")
+            .reads("SyntaxError: unexpected token in expression: ';' (turn-1.js:2:9)"),
+        case("parse_later", "echo('never');\nvar y = ;", SYNTAX).at(2, 9),
+        case("nul", "var x;\n'a\0b'", SYNTAX)
+            .at(2, 3)
+            .says("javascript syntax error at line 2: the program holds a NUL"),
+        case("throw", "var x = 1;\nnull.field", THREW)
+            .at(2, 1)
+            .says("TypeError: cannot read property 'field' of null at line 2")
+            .reads("TypeError: cannot read property 'field' of null (turn-1.js:2:1)"),
+        case("throw_a_value", "throw 5", THREW).says("at line unknown"),
+        case("eval", "var x;\neval('(')", THREW),
+        case("unhandled", "Promise.reject(new Error('nobody'));\n1", THREW).says("Error: nobody at line 1"),
+        case("unsettled", "await new Promise(() => {})", THREW).says("never settles"),
+        case("gate_error", "var x;\nread('missing.txt')", THREW)
+            .at(2, 1)
+            .says("GateError: Invalid WA-READ-I-001: missing.txt does not exist")
+            .calls(&[codes::FILE_MISSING.any()], 0.0),
+        case("gate_calls", "echo('1'); echo('2');\necho('3')", THREW)
+            .under("max_gate_calls = 2\n")
+            .says("EN-GATE-D-001")
+            .calls(&[OK, OK, codes::CALLS_SPENT.any()], 0.5),
+        case("memory", "var a = [];\nfor (;;) a.push('x'.repeat(10000) + a.length);", MEMORY)
+            .under("memory = '8 MiB'\ncpu = '30s'\n")
+            .says("the code used more than 8388608 bytes of heap")
+            .reads("(no output)\n[stopped: memory]\n[variables are as before this program; calls already made stand]"),
+        case("stack", "function f() { return f() + 1 }\nf()", MEMORY).says("524288 bytes of stack"),
+        case("cpu", "var x;\nfor (;;);", TIME)
+            .under("cpu = '200ms'\n")
+            .says("the code ran longer than 200 ms of cpu time")
+            .reads("(no output)\n[stopped: cpu]\n[variables are as before this program; calls already made stand]"),
+        case("wall", "for (;;);", TIME).under("wall = '200ms'\ncpu = '30s'\n").says("200 ms of wall time"),
+        case("output", "for (;;) console.log('x'.repeat(1000))", codes::OUTPUT_LIMIT.any())
+            .under("output = '64 KiB'\n")
+            .says("output passed 65536 bytes"),
+        case("too_long", &format!("1;{}", " ".repeat(256 << 10)), codes::LIMIT.any())
+            .says("the length of the program is 262146, the limit is 262144"),
+    ]
+}
+
+fn python() -> Vec<Case> {
+    vec![
+        case("value", "1 + 1", OK).reads("=> 2"),
+        case("caught", "try:\n    read('missing.txt')\nexcept RuntimeError:\n    print('caught')", OK)
+            .calls(&[codes::FILE_MISSING.any()], 0.5)
+            .reads("caught"),
+        case("parse", "x = 1\ny = =", SYNTAX)
+            .at(2, 5)
+            .says("python syntax error at line 2: Expected an expression")
+            .reads("SyntaxError: Expected an expression (turn-1.py:2:5)"),
+        case("parse_later", "echo('never')\ny = =", SYNTAX).at(2, 5),
+        case("not_in_this_python", "echo('never')\ndef f():\n    yield 1", SYNTAX),
+        case("nul", "x = 1\n'a\0b'", SYNTAX).at(2, 3),
+        case("throw", "x = 1\nNone.field", THREW)
+            .at(2, 1)
+            .says("AttributeError: 'NoneType' object has no attribute 'field' at line 2")
+            .reads("AttributeError: 'NoneType' object has no attribute 'field' (turn-1.py:2:1)"),
+        case("raised_syntax_error", "x = 1\nraise SyntaxError('mine')", THREW).says("SyntaxError: mine at line 2"),
+        case("gate_error", "x = 1\nread('missing.txt')", THREW)
+            .at(2, 1)
+            .says("RuntimeError: Invalid WA-READ-I-001: missing.txt does not exist")
+            .calls(&[codes::FILE_MISSING.any()], 0.0),
+        case("gate_calls", "echo('1')\necho('2')\necho('3')", THREW)
+            .under("max_gate_calls = 2\n")
+            .says("EN-GATE-D-001")
+            .calls(&[OK, OK, codes::CALLS_SPENT.any()], 0.5),
+        case("memory", "x = 1\n'x' * 10 ** 10", MEMORY)
+            .under("memory = '8 MiB'\ncpu = '30s'\n")
+            .at(2, 1)
+            .says("the code used more than 8388608 bytes of heap"),
+        case("stack", "def f():\n    return f() + 1\nf()", MEMORY).at(2, 12).says("524288 bytes of stack"),
+        case("cpu", "x = 1\nwhile True: pass", TIME)
+            .under("cpu = '200ms'\n")
+            .says("the code ran longer than 200 ms of cpu time")
+            .reads("(no output)\n[stopped: cpu]\n[variables are as before this program; calls already made stand]"),
+        case("wall", "while True: pass", TIME).under("wall = '200ms'\ncpu = '30s'\n").says("200 ms of wall time"),
+        case("output", "while True: print('x' * 1000)", codes::OUTPUT_LIMIT.any())
+            .under("output = '64 KiB'\n")
+            .says("output passed 65536 bytes"),
+        case("too_long", &format!("1{}", " ".repeat(256 << 10)), codes::LIMIT.any())
+            .says("the length of the program is 262145, the limit is 262144"),
+    ]
+}
+
+/// Writes a spell whose entity says these programs, each in a turn of its own.
+fn spell(folder: &Folder, name: &str, medium: &str, further: &str, programs: &[&str]) {
+    let responses: Vec<Value> = programs.iter().map(|program| json!({ "code": program })).collect();
+    folder.write(&format!("{name}.yaml"), &json!({ "responses": responses }).to_string());
+    folder.write(
+        &format!("{name}.toml"),
+        &format!(
+            "name = \"{name}\"\ncrystal = \"scripted/{name}.yaml\"\nmedium = \"{medium}\"\n[call]\n\
+             require_done_tool = true\n[gates.echo]\n[gates.read]\nroot = \".\"\n{further}"
+        ),
+    );
+}
+
+fn cast(folder: &Folder, name: &str, how: &str) -> Output {
+    let output = folder.run(&["cast", &format!("{name}.toml"), "go", how, "--store", STORE]);
+    assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
+    output
+}
+
+/// The upserts of a cast that complete the call of a tool.
+fn completed<'a>(lines: &'a [Value], tool: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["toolName"] == tool && line["status"] == "complete").collect()
+}
+
+/// That a reply of the record or the stream is this one, with its position.
+#[track_caller]
+fn assert_reply(reply: &Value, case: &Case) {
+    assert_recorded(reply, case.code);
+    if let Some((line, column)) = case.at {
+        assert_eq!((&reply["line"], &reply["column"]), (&json!(line), &json!(column)), "{}: {reply}", case.name);
+    }
+    if case.code.reply_type().is_success() {
+        assert_eq!(reply.get("line"), None, "{}: {reply}", case.name);
+    }
+}
+
+#[track_caller]
+fn assert_kept(turn: &Value, case: &Case) {
+    let output = &turn["outputs"][0];
+    assert_reply(&output["reply"], case);
+    let message = output["reply"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(case.message), "{}: {message}", case.name);
+    assert_eq!(message.is_empty(), case.code.reply_type().is_success(), "{}: {message}", case.name);
+    let calls = turn["gate_calls"].as_array().expect("calls").iter();
+    let calls: Vec<&Value> = calls.map(|call| &call["reply"]["code"]).collect();
+    let expected: Vec<Value> = case.calls.iter().map(|code| json!(code.as_str())).collect();
+    assert_eq!(calls, expected.iter().collect::<Vec<_>>(), "{}", case.name);
+}
+
+fn every_end_is_typed(medium: &str, cases: &[Case]) {
+    let folder = Folder::new();
+    let mut runs: BTreeMap<&str, String> = BTreeMap::new();
+    for case in cases {
+        let wards = format!("[wards]\nmax_turns = 3\n{}", case.wards);
+        spell(&folder, case.name, medium, &wards, &[&case.program, "done('over')"]);
+        let lines: Vec<Value> = stdout(&cast(&folder, case.name, "--jsonl"))
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+            .collect();
+        // The stream: the program's own call has its reply, and so has the one that ends well.
+        let programs = completed(&lines, medium);
+        assert_eq!(programs.len(), 2, "{}", case.name);
+        assert_reply(&programs[0]["toolReply"], case);
+        assert_eq!(programs[0]["toolOutputIsError"], json!(!case.code.reply_type().is_success()), "{}", case.name);
+        assert_eq!(programs[1]["toolReply"], json!({"type": "S", "code": "WA-EXEC-S-001"}), "{}", case.name);
+        let run = id(&programs[0]["sessionId"]);
+        runs.insert(case.name, run.to_owned());
+        // The record, as `--json` and the page show it.
+        let looms = ["--store", STORE];
+        let thread = folder.seen(&[&["thread", run], &looms[..]].concat());
+        let turn = id(&thread["turns"][0]["id"]);
+        let shown = folder.seen(&[&["show", turn], &looms[..]].concat());
+        assert_kept(&shown, case);
+        let page = folder.run(&[&["loom", "show", turn], &looms[..]].concat());
+        let (page, word) = (stdout(&page), case.code.reply_type().word().to_lowercase());
+        let place = case.at.map_or_else(String::new, |(line, column)| {
+            format!(" at line {line}, column {}", column.expect("a column"))
+        });
+        assert!(page.contains(&format!("< {word} {}{place}", case.code)), "{}: {page}", case.name);
+        // What the entity read has nothing of it.
+        let exported = folder.run(&[&["loom", "export", case.name], &looms[..]].concat());
+        let first: Value = serde_json::from_str(stdout(&exported).lines().next().expect("a turn")).expect("JSON");
+        let read = first["observation"].as_str().expect("a text");
+        assert!(read.starts_with(case.reads), "{}: {read}", case.name);
+        for code in [SYNTAX, MEMORY, TIME, codes::OUTPUT_LIMIT.any(), THREW] {
+            assert!(!read.contains(code.as_str()), "{}: {read}", case.name);
+        }
+        assert_reply(&first["x"]["outputs"][0]["reply"], case);
+        assert_eq!(first["x"]["implicit_reward"].as_f64(), Some(case.reward), "{}", case.name);
+        // The journal has it too, and a second run comes to the same.
+        let (journal, copy) = (format!("{}.jsonl", case.name), format!("sqlite:kept/{}.db", case.name));
+        let exports = ["loom", "export", case.name, "--format", "journal", "--no-redact", "--out", &journal];
+        assert!(folder.run(&[&exports[..], &looms[..]].concat()).status.success(), "{}", case.name);
+        assert!(folder.run(&["loom", "import", &journal, "--store", &copy]).status.success(), "{}", case.name);
+        assert_kept(&folder.seen(&["show", turn, "--store", &copy]), case);
+        let replayed = folder.run(&[&["loom", "replay", run], &looms[..]].concat());
+        assert!(stdout(&replayed).starts_with("identical"), "{}: {replayed:?}", case.name);
+    }
+    let server = Server::start(&folder, &["--store", STORE]);
+    for case in cases {
+        let (status, envelope) = server.ask("GET", &format!("/v1/runs/{}/turns", runs[case.name]), None);
+        assert_eq!(status, 200, "{envelope}");
+        assert_kept(&envelope["data"]["value"]["items"][0], case);
+        let feed = server.text(&format!("/v1/runs/{}/events", runs[case.name]));
+        let upserts = feed.lines().filter_map(|line| line.strip_prefix("data: "));
+        let upserts: Vec<Value> = upserts.map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_reply(&completed(&upserts, medium)[0]["toolReply"], case);
+    }
+}
+
+#[test]
+fn every_end_of_a_javascript_program_is_typed_wherever_it_is_read() {
+    every_end_is_typed("javascript", &javascript());
+}
+
+#[test]
+fn every_end_of_a_python_program_is_typed_wherever_it_is_read() {
+    every_end_is_typed("python", &python());
+}
+
+#[test]
+fn a_program_that_fails_shows_its_code_and_place_on_the_terminal_and_one_that_ends_well_its_value() {
+    let folder = Folder::new();
+    spell(&folder, "shown", "javascript", "[wards]\nmax_turns = 3\n", &["1 + 1", "var x;\nnull.field", "done('over')"]);
+    let output = cast(&folder, "shown", "--quiet");
+    assert_eq!(stdout(&output), "over\n");
+    let output = folder.run(&["cast", "shown.toml", "go", "--store", STORE]);
+    let screen = stderr(&output);
+    assert!(screen.contains("< invalid WA-EXEC-I-001 at line 2, column 1"), "{screen}");
+    assert!(screen.contains("=> 2"), "{screen}");
+    let programs = screen.lines().filter(|line| line.contains("WA-EXEC-S-001")).count();
+    assert_eq!(programs, 1, "the code of done alone: {screen}");
+}
+
+#[test]
+fn a_program_in_a_fenced_block_has_its_reply_too() {
+    let folder = Folder::new();
+    spell(&folder, "fenced", "javascript", "[wards]\nmax_turns = 3\n", &["var y = ;", "done('over')"]);
+    let plain = folder.read("fenced.toml");
+    folder.write("fenced.toml", &format!("fenced = true\n{plain}"));
+    cast(&folder, "fenced", "--quiet");
+    let thread = folder.seen(&["thread", "--store", STORE]);
+    let output = &thread["turns"][0]["outputs"][0];
+    assert_eq!(output["tool_call_id"], Value::Null);
+    assert_recorded(&output["reply"], SYNTAX);
+    assert_eq!(output["reply"]["line"], 1);
+}
+
+/// Waits until a file is there.
+#[track_caller]
+fn until_there(folder: &Folder, name: &str) {
+    let began = Instant::now();
+    while !folder.path().join(name).exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{name} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_program_that_a_deadline_or_a_person_stops_has_the_code_of_that_end() {
+    // A gate that says that it was reached, and another that never answers.
+    const GATES: &str = "[gates.begun]\ncommand = [\"sh\", \"-c\", \"touch begun; echo null\"]\nlabels = []\n\
+                         [gates.waits]\ncommand = [\"sh\", \"-c\", \"touch begun; sleep 60\"]\nlabels = []\n";
+    for (medium, endless) in [("javascript", "begun();\nfor (;;);"), ("python", "begun()\nwhile True: pass")] {
+        for (name, program) in [("runs", endless), ("in_a_gate", "waits()")] {
+            // By its deadline.
+            let folder = Folder::new();
+            let wards = format!("{GATES}[wards]\nmax_turns = 3\ntimeout = '2s'\ncpu = '60s'\n");
+            spell(&folder, name, medium, &wards, &[program]);
+            let output = folder.run(&["cast", &format!("{name}.toml"), "go", "--json", "--store", STORE]);
+            assert_eq!(output.status.code(), Some(3), "{output:?}");
+            let turn = folder.seen(&["thread", "--store", STORE])["turns"][0].clone();
+            assert_eq!(turn["truncation_reason"], "timeout", "{medium} {name}");
+            let reply = &turn["outputs"][0]["reply"];
+            assert_recorded(reply, codes::WARD_REACHED.any());
+            assert_eq!(reply["message"], "ward timeout ended the cast at 2000 ms", "{medium} {name}");
+            let call = &turn["gate_calls"][0]["reply"]["code"];
+            assert_eq!(call, if name == "runs" { "WA-EXEC-S-001" } else { "EN-EXEC-D-001" }, "{medium} {name}");
+
+            // By someone in another process.
+            let folder = Folder::new();
+            let wards = format!("{GATES}[wards]\nmax_turns = 3\ncpu = '60s'\nwall = '60s'\n");
+            spell(&folder, name, medium, &wards, &[program]);
+            let casting = folder.spawn(&["cast", &format!("{name}.toml"), "go", "--jsonl", "--store", STORE]);
+            until_there(&folder, "begun");
+            let runs = folder.envelope(&["run", "ls", "--store", STORE], codes::READ.any());
+            let run = id(&runs["data"]["value"][0]["run_id"]).to_owned();
+            folder.envelope(&["run", "cancel", &run, "--store", STORE], codes::CHANGED.any());
+            let output = casting.wait_with_output().expect("it ends");
+            let lines = stdout(&output).lines().map(|line| serde_json::from_str(line).expect("JSON"));
+            let lines: Vec<Value> = lines.collect();
+            assert_recorded(&completed(&lines, medium)[0]["toolReply"], codes::ENDED_FROM_OUTSIDE.any());
+            let turn = folder.seen(&["thread", "--store", STORE])["turns"][0].clone();
+            assert_eq!(turn["truncation_reason"], "cancelled", "{medium} {name}");
+            assert_recorded(&turn["outputs"][0]["reply"], codes::ENDED_FROM_OUTSIDE.any());
+        }
+    }
+}
+
+#[test]
+fn what_was_recorded_before_programs_had_replies_is_read_verified_and_replayed() {
+    for medium in ["javascript", "python"] {
+        let folder = Folder::new();
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/programs_without_replies");
+        for file in ["toml", "yaml", "jsonl"].map(|end| format!("{medium}.{end}")) {
+            folder.write(&file, &std::fs::read_to_string(format!("{fixtures}/{file}")).expect("a fixture"));
+        }
+        let store = ["--store", STORE];
+        let imported = folder.run(&[&["loom", "import", &format!("{medium}.jsonl")], &store[..]].concat());
+        assert!(imported.status.success(), "{imported:?}");
+        folder.envelope(&[&["loom", "verify"], &store[..]].concat(), codes::VERIFIED.any());
+        let replayed = folder.run(&[&["loom", "replay"], &store[..]].concat());
+        assert!(stdout(&replayed).starts_with("identical"), "{replayed:?}");
+        let thread = folder.seen(&[&["thread"], &store[..]].concat());
+        let outputs: Vec<&Value> = (0..5).map(|at| &thread["turns"][at]["outputs"][0]).collect();
+        assert!(outputs.iter().all(|output| output.get("reply").is_none()), "{outputs:?}");
+        // What they came to is still known by what they left.
+        let exported = folder.run(&[&["loom", "export"], &store[..]].concat());
+        let rewards: Vec<f64> = stdout(&exported)
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["x"]["implicit_reward"].as_f64())
+            .map(|reward| reward.expect("a reward"))
+            .collect();
+        assert_eq!(rewards, [0.0, 0.0, 0.0, 1.0, 1.0]);
+        // It leaves as it came, but for the lines about receipts, which stay with who made them.
+        let journal = folder.run(&[&["loom", "export", "--format", "journal", "--no-redact"], &store[..]].concat());
+        let came = folder.read(&format!("{medium}.jsonl"));
+        for line in came.lines().filter(|line| line.contains("\"type\":\"turn\"")) {
+            assert!(stdout(&journal).contains(line), "{line}");
+        }
+        // And it is gone on with: what comes now has a reply.
+        folder.write(&format!("{medium}.yaml"), "responses: [{code: done(x)}]");
+        let fork = folder.run(&[&["loom", "fork", "say it again", "--quiet"], &store[..]].concat());
+        assert!(fork.status.success(), "{fork:?}");
+        let thread = folder.seen(&[&["thread"], &store[..]].concat());
+        let last = thread["turns"].as_array().expect("turns").last().expect("a turn");
+        assert_recorded(&last["outputs"][0]["reply"], OK);
+    }
+}
