@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::gate::builtin;
-use crate::gate::{AnyGate, Schema, SchemaFault, canonical_name};
+use crate::gate::{ALIASES, AnyGate, Schema, SchemaFault, canonical_name};
 use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::ward::{Restriction, WardFault, Wards};
 use crate::{Definition, Labels, MediumKind};
@@ -206,6 +206,18 @@ impl Circle {
     /// answered with a refusal.
     pub fn removed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.inner.removed.iter().map(|(name, ward)| (name.as_str(), *ward))
+    }
+
+    /// Every name that a program can call, each with the gate it stands for: the gates that the wards leave, those that
+    /// they took away, and the other names of both. The other names are shown nowhere.
+    pub(crate) fn callable_names(&self) -> Vec<(String, String)> {
+        let gates = self.gates().map(AnyGate::name).chain(self.removed().map(|(name, _)| name));
+        let mut names: Vec<(String, String)> = gates.map(|name| (name.to_owned(), name.to_owned())).collect();
+        let has = |gate: &str| names.iter().any(|(name, _)| name == gate);
+        let aliases: Vec<(&str, &str)> = ALIASES.into_iter().filter(|(_, gate)| has(gate)).collect();
+        names.extend(aliases.into_iter().map(|(alias, gate)| (alias.to_owned(), gate.to_owned())));
+        names.push(("submit_answer".to_owned(), "done".to_owned()));
+        names
     }
 
     /// A gate's properties in declared order, for mediums that call it as a function.

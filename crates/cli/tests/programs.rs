@@ -403,3 +403,64 @@ fn what_was_recorded_before_programs_had_replies_is_read_verified_and_replayed()
         assert_recorded(&last["outputs"][0]["reply"], OK);
     }
 }
+
+#[test]
+fn the_older_names_of_delegation_are_functions_in_code_and_recorded_under_the_newer_ones() {
+    const DELEGATING: &str = "[gates.call_agent]\n[gates.call_agent_batch]\n[wards]\nmax_turns = 3\n";
+    let programs = [
+        ("javascript", "var a = call_entity('one'); done([a].concat(call_entity_batch(['two', {intent: 'three'}])))"),
+        ("python", "a = call_entity('one')\ndone([a] + call_entity_batch(['two', {'intent': 'three'}]))"),
+    ];
+    for (medium, program) in programs {
+        let folder = Folder::new();
+        spell(&folder, "kin", medium, DELEGATING, &[program, "done('A')", "done('B')", "done('C')"]);
+        assert_eq!(stdout(&cast(&folder, "kin", "--quiet")).trim(), "[\"A\",\"B\",\"C\"]");
+        let turns = folder.seen(&["tree", "--store", STORE])["turns"].clone();
+        let root = turns.as_array().expect("turns").iter().find(|turn| turn["parent_id"].is_null()).expect("a root");
+        let of_root = id(&root["entity_id"]);
+        let thread = folder.seen(&["thread", of_root, "--store", STORE]);
+        let calls = thread["turns"].as_array().expect("turns").iter();
+        let calls = calls.flat_map(|turn| turn["gate_calls"].as_array().expect("calls"));
+        let names: Vec<&str> = calls.map(|call| id(&call["gate"])).collect();
+        assert_eq!(names, ["call_agent", "call_agent", "call_agent_batch", "call_agent_batch", "done"], "{medium}");
+        // Nobody is shown the older names: what a crystal is offered, and the hash of it, is what it was.
+        let journal = folder.run(&["loom", "export", "--format", "journal", "--no-redact", "--store", STORE]);
+        let roots = stdout(&journal).lines().filter(|line| line.contains("\"type\":\"root\"")).map(str::to_owned);
+        let roots: Vec<String> = roots.collect();
+        assert!(roots.iter().any(|root| root.contains("\"name\":\"call_agent\"")), "{roots:?}");
+        assert!(roots.iter().all(|root| !root.contains("call_entity")), "{roots:?}");
+        let replayed = folder.run(&["loom", "replay", of_root, "--store", STORE]);
+        assert!(stdout(&replayed).starts_with("identical"), "{replayed:?}");
+    }
+}
+
+#[test]
+fn an_older_name_that_a_ward_took_away_is_denied_as_its_gate_is() {
+    for (medium, once) in [
+        ("javascript", "try { GATE('x') } catch (error) { console.log(error.code) }"),
+        ("python", "try:\n    GATE('x')\nexcept RuntimeError as error:\n    print(error)"),
+    ] {
+        for (gate, of, wards) in [
+            ("call_entity", "call_agent", "max_depth = 0\n"),
+            ("call_entity_batch", "call_agent_batch", "remove_gate = 'call_entity_batch'\n"),
+            ("call_agent", "call_agent", "remove_gate = 'call_entity'\n"),
+        ] {
+            let folder = Folder::new();
+            let gates = format!("[gates.call_agent]\n[gates.call_agent_batch]\n[wards]\nmax_turns = 3\n{wards}");
+            spell(&folder, "kin", medium, &gates, &[&once.replace("GATE", gate), "done('over')"]);
+            cast(&folder, "kin", "--quiet");
+            let turn = folder.seen(&["thread", "--store", STORE])["turns"][0].clone();
+            let call = &turn["gate_calls"][0];
+            assert_eq!(call["gate"], of, "{medium} {gate}");
+            assert_recorded(&call["reply"], codes::GATE_REMOVED.any());
+            let said = turn["outputs"][0]["console"][0].as_str().expect("a line");
+            assert!(said.contains("EN-VIS-D-001"), "{medium} {gate}: {said}");
+            // A circle that never had the gate does not have its older name either.
+            spell(&folder, "alone", medium, "[wards]\nmax_turns = 2\n", &[&format!("{gate}('x')"), "done('over')"]);
+            cast(&folder, "alone", "--quiet");
+            let output = folder.seen(&["thread", "--store", STORE])["turns"][0]["outputs"][0].clone();
+            let name = if medium == "javascript" { "ReferenceError" } else { "NameError" };
+            assert_eq!(output["error"]["name"], name, "{output}");
+        }
+    }
+}

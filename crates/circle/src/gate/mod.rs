@@ -186,9 +186,9 @@ impl AnyGate {
 /// assert_eq!(canonical_name("read"), "read");
 /// ```
 pub fn canonical_name(name: &str) -> &str {
-    match name {
-        "call_entity" => "call_agent",
-        "call_entity_batch" => "call_agent_batch",
-        name => name,
-    }
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, gate)| *gate)
 }
+
+/// Older names, each with the gate that it means.
+pub(crate) const ALIASES: [(&str, &str); 2] =
+    [("call_entity", "call_agent"), ("call_entity_batch", "call_agent_batch")];

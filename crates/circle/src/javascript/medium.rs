@@ -198,11 +198,8 @@ fn limits(wards: &MediumLimits) -> ProgramLimits {
 
 /// Every gate as a function, also what a ward took away: calling that is answered with a refusal.
 fn gates(circle: &Circle) -> Vec<Gate> {
-    let bound =
-        |name: &str, of: &str| Gate { name: name.to_owned(), properties: circle.properties(of).unwrap_or_default() };
-    let left = circle.gates().map(|gate| bound(gate.name(), gate.name()));
-    let removed = circle.removed().map(|(name, _)| bound(name, name));
-    left.chain(removed).chain([bound("submit_answer", "done")]).collect()
+    let names = circle.callable_names().into_iter();
+    names.map(|(name, gate)| Gate { name, properties: circle.properties(&gate).unwrap_or_default() }).collect()
 }
 
 /// What an entity is told about where it acts: the same on every request.
