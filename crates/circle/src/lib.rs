@@ -19,6 +19,7 @@ pub mod shell;
 pub mod stretch;
 pub mod ward;
 
+mod child_process;
 mod circle;
 mod decide;
 mod definition;

@@ -160,6 +160,12 @@ cantrip_canon::limits! {
     SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
     /// How long the end of a cage that was killed is waited for.
     SHELL_GONE_MS: u64 = 5_000, "ms";
+    /// Entries of a project that are searched for privileges after a command; a cage can make more than it began with.
+    SHELL_SWEEP_ENTRIES_MAX: usize = 1_000_000, "entries";
+    /// Folders within folders that are searched for privileges; each takes an open file while it is searched.
+    SHELL_SWEEP_DEPTH_MAX: usize = 256, "levels";
+    /// Files that a reply names whose privileges were taken away.
+    SHELL_SWEEP_NAMED_MAX: usize = 32, "paths";
     /// How long an MCP server may take to start, to greet and to list its tools, unless told otherwise.
     MCP_START_MS: u64 = 30_000, "ms";
     /// How long the last words of an MCP server that did not start are waited for.

@@ -18,4 +18,5 @@ mod javascript_limits;
 mod mcp;
 mod mcp_reference;
 mod shell;
+mod shell_privileges;
 mod support;

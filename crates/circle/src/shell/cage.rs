@@ -4,13 +4,16 @@
 //! users (no capability, and no further namespaces), mounts, messages, host name and, unless it was let in, the network.
 //! The root is an empty folder in memory, made read-only after the system's programs and the project were put into it.
 //! `/proc` shows the cage's own processes and cannot be written: to a process that is root outside, its switches would
-//! be this machine's.
+//! be this machine's. A filter refuses the system calls that would leave privileges behind ([`filter`](super::filter)), and
+//! bubblewrap mounts everything `nosuid`.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cantrip_reply::{Refusal, codes};
 
+use super::filter;
 use super::masks::{Mask, TooMany, masks};
 use super::{SHELL, Shell};
 use crate::limits::{SHELL_ETC_BYTES, SHELL_FILES_OPEN, SHELL_TMP_BYTES};
@@ -42,16 +45,29 @@ const ETC_NETWORK: [&str; 5] =
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The command that makes a cage with a bash in it.
+#[derive(Debug)]
+pub(super) struct CageCommand {
+    pub(super) command: Command,
+    /// The filter of its system calls. The command names this file by its number and has to inherit it.
+    pub(super) filter: OwnedFd,
+}
+
 impl Shell {
     /// The command that makes a cage with a bash in it.
-    pub(super) fn caged(&self, bubblewrap: &Path, bounds: &super::Bounds) -> Result<Command, Refusal> {
+    pub(super) fn caged(&self, bubblewrap: &Path, bounds: &super::Bounds) -> Result<CageCommand, Refusal> {
         let root = self.root()?;
+        let filter = filter::sealed_file().map_err(|error| {
+            let cause = format!("the filter of its system calls cannot be written: {}", error.kind());
+            Refusal::from(codes::sandbox_unavailable(SHELL, cause))
+        })?;
         let covered = masks(&root).map_err(|TooMany| {
             let rule = "it holds more files, or more of them to be hidden, than a cage takes; name a smaller root";
             Refusal::from(codes::sandbox_unavailable(SHELL, rule))
         })?;
         let mut args = Arguments::default();
         args.flags(&["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]);
+        args.flags(&["--seccomp", &filter.as_raw_fd().to_string()]);
         if self.network {
             args.flags(&["--share-net"]);
         }
@@ -96,7 +112,7 @@ impl Shell {
         // What bubblewrap itself is given stands in the cage too, as the environment of its first process.
         command.args(args.0).env_clear().env("PATH", PATH).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(command)
+        Ok(CageCommand { command, filter })
     }
 
     /// The project, as the disk has it.

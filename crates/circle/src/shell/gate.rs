@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::sweep::Sweep;
 use super::talk::{Bash, Ran, Unfinished};
 use super::warden::Passed;
 use super::{Bounds, SHELL, Shell};
@@ -89,10 +90,15 @@ impl Gate for ShellGate {
                 (Bash::start(&self.shell, bounds).await?, lost)
             }
         };
-        match bash.run(&command, bounds).await {
+        let ran = bash.run(&command, bounds).await;
+        let sweep = match self.shell.read_only {
+            true => Sweep::default(),
+            false => bash.sweep().await,
+        };
+        match ran {
             Ok(ran) => {
                 let over = ran.over;
-                let shown = shown(ran, lost);
+                let shown = shown(ran, lost, sweep);
                 let kept = if over { Kept::Lost("the command before ended the shell") } else { Kept::Bash(bash) };
                 call.belongings.put(SHELL, kept);
                 Ok(codes::gate_ok(SHELL).value(shown))
@@ -105,7 +111,7 @@ impl Gate for ShellGate {
     }
 }
 
-fn shown(ran: Ran, lost: Option<&str>) -> Value {
+fn shown(ran: Ran, lost: Option<&str>, sweep: Sweep) -> Value {
     let Ran { status, folder, printed, over } = ran;
     let (mut output, cut) = printed.shown();
     if let Some(why) = lost {
@@ -119,6 +125,9 @@ fn shown(ran: Ran, lost: Option<&str>) -> Value {
     }
     if let Some((kept, total)) = cut {
         shown["truncated"] = json!({"shown": kept, "total": total});
+    }
+    if !sweep.stripped.is_empty() {
+        shown["privileges_removed"] = json!(sweep.stripped);
     }
     shown
 }

@@ -11,10 +11,12 @@
 //! before a person, and after a crash reads `outcome unknown` like any other call with effects.
 
 mod cage;
+mod filter;
 mod gate;
 mod masks;
 mod medium;
 mod roster;
+mod sweep;
 mod talk;
 mod warden;
 
@@ -178,6 +180,10 @@ impl Shell {
         };
         let missing = "bubblewrap is not installed; install it with apt install bubblewrap, dnf install bubblewrap or \
                        pacman -S bubblewrap";
+        if !filter::is_supported() {
+            let unknown = "the system calls of this processor are not known; it runs on x86_64, aarch64 and riscv64";
+            return Err(codes::sandbox_unavailable(SHELL, unknown).into());
+        }
         found.ok_or_else(|| codes::sandbox_unavailable(SHELL, missing).into())
     }
 }

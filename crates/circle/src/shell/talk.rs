@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::timeout;
 
+use super::sweep::Sweep;
 use super::warden::{self, Inmate, Passed, Started};
 use super::{Bounds, SHELL, Shell};
 use crate::limits::{COMMAND_ERROR_BYTES, PATH_BYTES_MAX, SHELL_OUTPUT_SHOWN_BYTES, SHELL_START_MS};
@@ -117,6 +118,13 @@ impl Bash {
             Some(passed) => Unfinished::Passed(passed),
             None => unfinished,
         })
+    }
+
+    /// Takes away the privileges that files of the project were given in this cage.
+    pub(super) async fn sweep(&self) -> Sweep {
+        let inmate = Arc::clone(&self.inmate);
+        // A search that panicked has looked at too little.
+        tokio::task::spawn_blocking(move || inmate.sweep()).await.unwrap_or_else(|_| Sweep::unfinished())
     }
 
     async fn ended(&self) -> i64 {

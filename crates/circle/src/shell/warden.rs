@@ -11,16 +11,20 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use super::Bounds;
+use super::cage::CageCommand;
 use super::roster::{self, Roster};
+use super::sweep::{self, FileTime, Sweep};
+use crate::child_process::spawn_lock;
 use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
 
 /// Which bound a cage passed.
@@ -39,6 +43,7 @@ pub(super) struct Inmate {
     /// The process that bubblewrap started from outside.
     outer: Option<Pid>,
     root: PathBuf,
+    started_at: FileTime,
     state: Mutex<State>,
     _roster: Option<Roster>,
 }
@@ -99,6 +104,18 @@ impl Inmate {
         }
     }
 
+    /// Takes away the privileges that files of the project were given since the cage was started.
+    pub(super) fn sweep(&self) -> Sweep {
+        let sweep = sweep::strip_privileges(&self.root, self.started_at);
+        for path in &sweep.stripped {
+            tracing::warn!(root = %self.root.display(), path, "a file was given privileges in a cage; they were taken away");
+        }
+        if sweep.incomplete {
+            tracing::warn!(root = %self.root.display(), "not every file that a cage may have changed could be looked at");
+        }
+        sweep
+    }
+
     fn has_ended(&self) -> bool {
         !matches!(locked(&self.child).try_wait(), Ok(None))
     }
@@ -118,7 +135,7 @@ pub(super) struct Started {
 }
 
 struct Order {
-    command: Command,
+    cage: CageCommand,
     root: PathBuf,
     /// How many the kernel may let it have.
     processes: u64,
@@ -133,7 +150,7 @@ struct Ward {
 }
 
 /// Starts a cage.
-pub(super) async fn start(command: Command, root: PathBuf, processes: u64) -> io::Result<Started> {
+pub(super) async fn start(cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<Started> {
     static DOOR: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let door = match DOOR.get() {
         Some(door) => door,
@@ -144,7 +161,7 @@ pub(super) async fn start(command: Command, root: PathBuf, processes: u64) -> io
     };
     let (answer, answered) = oneshot::channel();
     let closed = || io::Error::other("nobody starts cages any more");
-    door.send(Order { command, root, processes, answer }).map_err(|_| closed())?;
+    door.send(Order { cage, root, processes, answer }).map_err(|_| closed())?;
     answered.await.map_err(|_| closed())?
 }
 
@@ -154,9 +171,9 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
     let watched = Arc::clone(&ward);
     thread::Builder::new().name("cantrip-warden".to_owned()).spawn(move || watched.watch())?;
     thread::Builder::new().name("cantrip-cages".to_owned()).spawn(move || {
-        for Order { command, root, processes, answer } in orders {
+        for Order { cage, root, processes, answer } in orders {
             // Who asked may be gone; then the pipes close, and the cage is ended with what was sent back.
-            if let Err(Ok(unwanted)) = answer.send(ward.admit(command, root, processes)) {
+            if let Err(Ok(unwanted)) = answer.send(ward.admit(cage, root, processes)) {
                 unwanted.inmate.kill();
             }
         }
@@ -165,17 +182,31 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
 }
 
 impl Ward {
-    fn admit(&self, mut command: Command, root: PathBuf, processes: u64) -> io::Result<Started> {
+    fn admit(&self, cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<Started> {
+        let CageCommand { mut command, filter } = cage;
         // A program that is missing is told by starting it.
         let roster = roster::is_there(Path::new(command.get_program())).then(|| Roster::of(processes)).flatten();
         if let Some(roster) = &roster {
             command = roster.entered_by(&command);
         }
-        let mut child = command.spawn()?;
+        let started_at = FileTime::now();
+        let mut child = {
+            let _guard = spawn_lock();
+            fcntl_setfd(&filter, FdFlags::empty())?;
+            let spawned = command.spawn();
+            drop(filter);
+            spawned?
+        };
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let outer = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let inmate =
-            Arc::new(Inmate { child: Mutex::new(child), outer, root, state: Mutex::default(), _roster: roster });
+        let inmate = Arc::new(Inmate {
+            child: Mutex::new(child),
+            outer,
+            root,
+            started_at,
+            state: Mutex::default(),
+            _roster: roster,
+        });
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             inmate.kill();
             return Err(io::Error::other("it has no pipes"));
@@ -192,9 +223,13 @@ impl Ward {
                 inmates = self.arrived.wait(inmates).unwrap_or_else(PoisonError::into_inner);
             }
             // This also takes leave of those that have ended: nobody else may be there to do it.
-            inmates.retain(|inmate| !inmate.has_ended());
+            let ended: Vec<Arc<Inmate>> = inmates.extract_if(.., |inmate| inmate.has_ended()).collect();
             let present = inmates.clone();
             drop(inmates);
+            for inmate in ended {
+                // A large project takes a while, and the other cages are not to go unwatched meanwhile.
+                thread::spawn(move || inmate.sweep());
+            }
             let census = Census::taken();
             for inmate in &present {
                 inmate.look(&census);
