@@ -257,6 +257,7 @@ fn killed(store: &str, kills: u64) {
         let killing: Vec<_> = killing.collect();
         killing.into_iter().flat_map(|killing| killing.join().expect("it kills")).collect()
     });
+    assert!(!folder.path().join("torn.log").exists(), "a command was started without its arguments");
     let calls = folder.calls();
     let runs = seen.by_intent(None);
     let mut over = Vec::new();

@@ -1,9 +1,6 @@
 //! A server as a program: its process, and what it may say.
 //!
-//! A process that is killed cannot clean up after itself. So a server is born into the group of a keeper, a shell that
-//! waits for the end of a pipe which only this process holds: when it comes, however it comes, the keeper kills the group
-//! and with it itself. A signal at the parent's death, which Linux has too, would reach the program alone and not what
-//! the program started (`npx` starts `node`), and would need unsafe code to ask for.
+//! The process belongs to a [`ProcessGroup`], so it ends with this one, together with all that it started.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use cantrip_canon::Redactor;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
@@ -21,34 +17,19 @@ use tokio::time::timeout;
 
 use super::flood::Flood;
 use super::{Server, Way};
+use crate::child_process::ProcessGroup;
 use crate::limits::{COMMAND_ERROR_BYTES, MCP_COMPLAINT_BYTES, MCP_LAST_WORDS_MS, MCP_MESSAGE_BYTES_MAX};
-
-/// Ends its own group when its input does.
-const KEEPER: &str = "read -r _; kill -KILL 0";
 
 /// A program that is running. Dropping it ends the program and all that it started.
 #[derive(Debug)]
 pub(super) struct Process {
-    group: Option<Pid>,
+    group: ProcessGroup,
     _child: Child,
-    /// The first of the group. Nobody waits for it, so its number is nobody else's while this is there.
-    _keeper: Child,
-    /// Its end is what the keeper waits for.
-    _lifeline: ChildStdin,
 }
 
 impl Process {
     pub(super) fn end(&self) {
-        if let Some(group) = self.group {
-            // One that is empty already has nobody left to kill.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
+        self.group.kill();
     }
 }
 
@@ -63,11 +44,8 @@ pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
     let Way::Program { program, arguments, folder, environment } = &server.way else {
         return Err(io::Error::other("it is no program"));
     };
-    let mut keeper = Command::new("/bin/sh");
-    keeper.args(["-c", KEEPER]).env_clear().process_group(0).kill_on_drop(true);
-    keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().kill_on_drop(true);
+    command.args(arguments).env_clear();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for name in ["PATH", "HOME"] {
         if let Some(value) = std::env::var_os(name) {
@@ -76,18 +54,12 @@ pub(super) fn start(server: &Server, flood: &Arc<Flood>) -> io::Result<Pipes> {
     }
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     if let Some(folder) = folder {
-        keeper.current_dir(folder);
         command.current_dir(folder);
     }
-    let mut keeper = keeper.spawn()?;
-    let number = keeper.id().and_then(|id| i32::try_from(id).ok());
-    let (Some(number), Some(lifeline)) = (number, keeper.stdin.take()) else {
-        return Err(io::Error::other("its keeper is gone"));
-    };
-    let mut child = command.process_group(number).spawn()?;
+    let group = ProcessGroup::new()?;
+    let mut child = group.spawn(&mut command)?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let process = Process { group: Pid::from_raw(number), _child: child, _keeper: keeper, _lifeline: lifeline };
-    let process = Arc::new(process);
+    let process = Arc::new(Process { group, _child: child });
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else { return Err(io::Error::other("it has no pipes")) };
     let secrets: Vec<String> = environment.iter().map(|(_, value)| value.clone()).collect();
     let complaints = Complaints::heard(server.name.clone(), stderr, Redactor::with_secrets(secrets));

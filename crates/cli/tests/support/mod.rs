@@ -122,7 +122,7 @@ impl Folder {
     }
 
     /// A spell whose entity calls a gate as often as `model` says; the gate notes each call in `calls.log`, and then takes
-    /// so many seconds to answer. One whose caller fell before it said what it wants does nothing. Its model has a price, and
+    /// so many seconds to answer. A call without arguments is noted in `torn.log`: there must be none. Its model has a price, and
     /// each call of the gate is a payment: the key under which it was made is noted in `paid.log`.
     pub fn with_counter(self, model: &model::Model, seconds: &str) -> Self {
         self.write(
@@ -136,7 +136,7 @@ impl Folder {
         self.write(
             "count.sh",
             &format!(
-                "#!/bin/sh\nread -r call\n[ -n \"$call\" ] || exit 1\n\
+                "#!/bin/sh\nread -r call\n[ -n \"$call\" ] || {{ echo torn >> torn.log; exit 1; }}\n\
              echo \"$CANTRIP_IDEMPOTENCY_KEY\" >> paid.log\necho \"$call\" >> calls.log\nsleep {seconds}\n\
              echo \"{{\\\"cost\\\": \\\"0.003 USD\\\", \\\"provider_correlation_id\\\": \\\"$CANTRIP_IDEMPOTENCY_KEY\\\"}}\"\n"
             ),

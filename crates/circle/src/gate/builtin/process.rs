@@ -1,16 +1,20 @@
 //! A program that is run once: something on its input, what it wrote and how it ended.
 //!
 //! It runs in a process group of its own and with an environment of its own. Whichever way it ends (by itself, by a flood,
-//! because nobody waits for it any more), the whole group is killed, so what the program started does not outlive it. A
-//! program that moves itself into another group gets away; a cage against that is the shell medium's.
+//! because nobody waits for it any more, because this process was killed), the whole group is killed, so what the program
+//! started does not outlive it ([`ProcessGroup`]).
+//!
+//! Its input is a sealed file in memory, complete before the program starts. Through a pipe, a program would read half of
+//! its input and then an end if this process were killed while it writes, and would act on that half.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command as Spawning;
+
+use crate::child_process::{ProcessGroup, sealed_file};
 
 /// A program, before it is run. Dropping a run of it ends the program.
 #[derive(Debug, Clone)]
@@ -60,9 +64,11 @@ impl Process {
         beyond: Beyond,
         complained_max: usize,
     ) -> Result<Ran, RunFault> {
+        let unstartable = |error: io::Error| RunFault::Unstartable(error.kind());
         let mut spawning = Spawning::new(&self.program);
-        spawning.args(&self.arguments).env_clear().process_group(0).kill_on_drop(true);
-        spawning.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        spawning.args(&self.arguments).env_clear();
+        spawning.stdin(Stdio::from(sealed_file(input).map_err(unstartable)?));
+        spawning.stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(path) = std::env::var_os("PATH") {
             spawning.env("PATH", path);
         }
@@ -70,17 +76,9 @@ impl Process {
         if let Some(folder) = &self.folder {
             spawning.current_dir(folder);
         }
-        let mut child = spawning.spawn().map_err(|error| RunFault::Unstartable(error.kind()))?;
-        let group = Group::of(child.id());
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let wrote = async {
-            if let Some(mut stdin) = stdin {
-                // A program that does not read its input closes it, and may answer all the same.
-                let _ = stdin.write_all(input).await;
-                let _ = stdin.shutdown().await;
-            }
-            Ok(())
-        };
+        let group = ProcessGroup::new().map_err(unstartable)?;
+        let mut child = group.spawn(&mut spawning).map_err(unstartable)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let exited = async move {
             let status = child.wait().await;
             // What it left behind holds its output open.
@@ -94,26 +92,8 @@ impl Process {
             }
         };
         let complained = async { Ok(drained(stderr, complained_max).await) };
-        let (printed, status, complained, ()) = tokio::try_join!(printed, exited, complained, wrote)?;
+        let (printed, status, complained) = tokio::try_join!(printed, exited, complained)?;
         Ok(Ran { status, printed, complained })
-    }
-}
-
-/// A process group, killed when this goes away.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(leader: Option<u32>) -> Self {
-        Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // One that is empty already has nobody left to kill.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
     }
 }
 
