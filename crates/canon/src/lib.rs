@@ -23,4 +23,7 @@ pub use id::{
 };
 pub use limits::Limit;
 pub use money::{Currency, Money, MoneyFault};
-pub use redact::{Redactor, Secret};
+pub use redact::{
+    KnownSecrets, Redactor, Secret, SecretStream, known_secrets, remember_header, remember_if_secret, remember_secret,
+    replace_known_secrets,
+};

@@ -11,6 +11,7 @@
 //! A text whose replacements go on uncovering new ones is replaced whole: the work is bounded, and nothing leaks.
 
 mod keys;
+mod known;
 mod patterns;
 
 use std::borrow::Cow;
@@ -21,6 +22,10 @@ use serde_json::{Map, Value};
 
 use crate::limits::{REDACT_PASSES_MAX, SECRET_BYTES_MIN, TOKEN_CHARS_MIN};
 use keys::Trust;
+pub use known::{
+    KnownSecrets, SecretStream, known_secrets, remember_header, remember_if_secret, remember_secret,
+    replace_known_secrets,
+};
 use patterns::{PERSONAL, SECRETS};
 
 /// What stands in the place of what was taken out.
@@ -179,6 +184,9 @@ impl Redactor {
             .flat_map(|secret| text.match_indices(secret.as_str()).map(|(start, found)| start..start + found.len()))
             .collect();
         secrets.extend(SECRETS.find(text));
+        if let Some(known) = known_secrets() {
+            secrets.extend(known.spans(text));
+        }
         let without_secrets = replace(text, secrets);
         if !self.personal_data {
             return without_secrets;

@@ -68,6 +68,9 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
             Ok(on_disk(AnyLoom::new(store), format!("sqlite:{}", path.display()), Some(beside(&path)), url))
         }
         Place::Postgres(server) => {
+            if let Some(password) = url::Url::parse(&server).ok().as_ref().and_then(url::Url::password) {
+                cantrip::canon::remember_secret(password);
+            }
             let store = cantrip_store::Store::postgres(&server).map_err(refused)?;
             // Said without the password.
             let name = store.name();

@@ -8,6 +8,7 @@ mod otlp;
 use std::env;
 
 use cantrip::Runtime;
+use cantrip::canon::known_secrets;
 use cantrip::telemetry::SPANS;
 use cantrip_reply::{TraceContext, TracedHosts};
 use tracing::level_filters::LevelFilter;
@@ -30,7 +31,7 @@ pub(crate) fn begin(casts: bool) {
         .from_env_lossy();
     // The spans are no lines, and lines do not repeat them.
     let lines = filter_fn(|metadata| metadata.target() != SPANS).with_max_level_hint(LevelFilter::TRACE);
-    let log = fmt::layer().with_writer(std::io::stderr).with_filter(asked.and(lines));
+    let log = fmt::layer().with_writer(|| WithoutSecrets).with_filter(asked.and(lines));
     #[cfg(feature = "otlp")]
     registry().with(log).with(casts.then(otlp::layer).flatten()).init();
     #[cfg(not(feature = "otlp"))]
@@ -39,6 +40,24 @@ pub(crate) fn begin(casts: bool) {
         if casts && is_set("OTEL_EXPORTER_OTLP_ENDPOINT") | is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
             crate::present::say("this cantrip was built without the feature otlp: no spans are sent");
         }
+    }
+}
+
+/// Standard error, on which no secret of this process is written. A line of the log comes in one piece.
+struct WithoutSecrets;
+
+impl std::io::Write for WithoutSecrets {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let mut stderr = std::io::stderr().lock();
+        match known_secrets() {
+            None => stderr.write_all(line)?,
+            Some(known) => stderr.write_all(known.text(&String::from_utf8_lossy(line)).as_bytes())?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
     }
 }
 

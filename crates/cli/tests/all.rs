@@ -19,6 +19,7 @@ mod feeds;
 mod first_hour;
 mod fork;
 mod hands;
+mod known_secrets;
 mod loom;
 mod mcp;
 mod mcp_suite;

@@ -3,8 +3,11 @@
 //! Every crystal feeds its chunks to an [`Assembler`] and gets its answer from it. So the rules of what an item is, when
 //! a call starts, what arguments are and how a broken stream ends stand here once, and a provider's code is only the
 //! translation of its words. The answer is put together from the same pieces that were streamed: they cannot differ.
+//!
+//! A secret of this process that a provider or its model repeats is replaced here, also where it is spread over several
+//! pieces, before anybody hears it and before it becomes part of the answer.
 
-use cantrip_canon::json;
+use cantrip_canon::{SecretStream, json, known_secrets, replace_known_secrets};
 use cantrip_loom::{Finish, GateCall, ProviderParts, Usage, Utterance};
 use cantrip_stream::{
     Arguments, CallId, CancelReason, FinalCall, FinalItem, ItemCancelled, ItemDelta, ItemDone, ItemId, ItemStart, Name,
@@ -79,6 +82,7 @@ struct OpenText {
     /// Where its text begins within the content or the thinking.
     from: usize,
     started: u64,
+    secrets: SecretStream,
 }
 
 /// A call that is being written.
@@ -87,6 +91,8 @@ struct Growing {
     id: Option<String>,
     name: Option<Name>,
     arguments: String,
+    /// Takes secrets out of the arguments on their way to the sink.
+    secrets: SecretStream,
     /// None until the name is known.
     shown: Option<Shown>,
     /// Its arguments are complete.
@@ -133,6 +139,7 @@ impl<'a> Assembler<'a> {
 
     /// The provider said that a block of text or reasoning ends here. What comes next is a new item.
     pub fn border(&mut self) {
+        self.flush();
         let Some(OpenText { kind, item, from, .. }) = self.open.take() else { return };
         let final_item = match kind {
             Kind::Message => FinalItem::Message { content: Text::from(&self.content[from..]), origin: Origin::Agent },
@@ -241,11 +248,15 @@ impl<'a> Assembler<'a> {
             });
         }
         let said = |text: String| (!text.is_empty()).then_some(text);
+        // A provider's own parts must come back unmodified. Where a secret stands in them they cannot be kept at all.
+        let secret =
+            |parts: &ProviderParts| known_secrets().is_some_and(|known| known.occur_in(&parts.parts.to_string()));
+        let parts = ending.parts.filter(|parts| !secret(parts));
         let utterance = Utterance {
             content: said(self.content),
             calls,
             thinking: said(self.thinking),
-            parts: ending.parts,
+            parts,
             model: ending.model,
             finish,
         };
@@ -278,19 +289,32 @@ impl<'a> Assembler<'a> {
                 Kind::Reasoning => (self.thinking.len(), StartedItem::Reasoning { initial_content: Text::default() }),
             };
             let item_id = self.items.mint();
-            self.open = Some(OpenText { kind, item: item_id.clone(), from, started: self.started });
+            let started = ItemStart { item_id: item_id.clone(), item };
+            let (item, secrets) = (item_id.clone(), SecretStream::default());
+            self.open = Some(OpenText { kind, item, from, started: self.started, secrets });
             self.started += 1;
-            self.heard.hear(ItemEvent::Start(ItemStart { item_id, item }));
+            self.heard.hear(ItemEvent::Start(started));
         }
-        match kind {
-            Kind::Message => self.content.push_str(piece),
-            Kind::Reasoning => self.thinking.push_str(piece),
-        }
-        if let Some(open) = &self.open {
-            let (item_id, delta_content) = (open.item.clone(), piece.into());
-            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
-        }
+        let certain = self.open.as_mut().map(|open| open.secrets.push(piece));
+        self.say(certain.unwrap_or_default());
         Ok(())
+    }
+
+    /// Says what was held back of the open text, because it could have been the beginning of a secret.
+    fn flush(&mut self) {
+        let held = self.open.as_mut().map(|open| open.secrets.finish());
+        self.say(held.unwrap_or_default());
+    }
+
+    /// Adds to the open text.
+    fn say(&mut self, piece: String) {
+        let Some(open) = self.open.as_ref().filter(|_| !piece.is_empty()) else { return };
+        match open.kind {
+            Kind::Message => self.content.push_str(&piece),
+            Kind::Reasoning => self.thinking.push_str(&piece),
+        }
+        let (item_id, delta_content) = (open.item.clone(), piece.into());
+        self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
     }
 
     fn room(&self, bytes: usize) -> Result<(), Cause> {
@@ -309,8 +333,16 @@ impl<'a> Assembler<'a> {
             return Err(Cause::TooLarge { limit: ANSWER_CALLS_MAX, unit: "calls" });
         }
         self.border();
-        let call =
-            Growing { key, id: None, name: None, arguments: String::new(), shown: None, done: false, told: false };
+        let call = Growing {
+            key,
+            id: None,
+            name: None,
+            arguments: String::new(),
+            secrets: SecretStream::default(),
+            shown: None,
+            done: false,
+            told: false,
+        };
         self.calls.push(call);
         Ok(self.calls.len() - 1)
     }
@@ -334,9 +366,12 @@ impl<'a> Assembler<'a> {
         let call = &mut self.calls[at];
         let Some(shown) = &mut call.shown else { return };
         let Some(unsent) = call.arguments.get(shown.bytes..).filter(|unsent| !unsent.is_empty()) else { return };
-        let (item_id, delta_content) = (shown.item.clone(), unsent.into());
+        let certain = call.secrets.push(unsent);
         shown.bytes = call.arguments.len();
-        self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+        if !certain.is_empty() {
+            let (item_id, delta_content) = (shown.item.clone(), certain.into());
+            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+        }
     }
 
     fn end(&mut self, at: usize) {
@@ -348,6 +383,14 @@ impl<'a> Assembler<'a> {
         let call = &mut self.calls[at];
         let (Some(shown), Some(name)) = (&call.shown, &call.name) else { return };
         call.done = true;
+        let held = call.secrets.finish();
+        if !held.is_empty() {
+            let (item_id, delta_content) = (shown.item.clone(), held.into());
+            self.heard.hear(ItemEvent::Delta(ItemDelta { item_id, delta_content }));
+        }
+        if let std::borrow::Cow::Owned(replaced) = replace_known_secrets(&call.arguments) {
+            call.arguments = replaced;
+        }
         // What is no object is the circle's to refuse; its refusal is the call's output.
         if let Value::Object(arguments) = parsed(&call.arguments) {
             call.told = true;

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cantrip_canon::Secret;
+use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
 use cantrip_reply::told_to;
 use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -117,6 +117,8 @@ impl Endpoint {
         key: Option<&Secret<String>>,
     ) -> Result<Self, EndpointFault> {
         if let Some(key) = key {
+            // A provider may quote the key that it was given, in an error as well as in an answer.
+            remember_secret(key.expose());
             let mut value =
                 HeaderValue::try_from(format!("{before}{}", key.expose())).map_err(|_| EndpointFault::Key)?;
             value.set_sensitive(true);
@@ -138,7 +140,10 @@ impl Endpoint {
         let _place = self.limiter.enter().await;
         let mut response = self.send::<R>(body).await?;
         if is_json(response.headers()) {
-            return match bounded(response, FRAME_BYTES_MAX).await.and_then(|text| reading.whole(&parsed(&text)?)) {
+            return match bounded(response, FRAME_BYTES_MAX)
+                .await
+                .and_then(|text| reading.whole(&parsed(&replace_known_secrets(&text))?))
+            {
                 Ok(()) => reading.finish(),
                 Err(cause) => Err(reading.fail(cause)),
             };
@@ -154,7 +159,7 @@ impl Endpoint {
                 None => frames.end(),
             }
             while let Some(frame) = frames.next() {
-                match frame.and_then(|frame| reading.frame(&frame)) {
+                match frame.and_then(|frame| reading.frame(&replace_known_secrets(&frame))) {
                     Ok(Step::More) => {}
                     Ok(Step::End) => return reading.finish(),
                     Err(cause) => return Err(reading.fail(cause)),
@@ -197,6 +202,7 @@ impl Endpoint {
         }
         let (status, retry_after) = (response.status().as_u16(), retry_after(response.headers()));
         let text = bounded(response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
+        let text = replace_known_secrets(&text);
         let said = serde_json::from_str(&text).unwrap_or_else(|_| text.trim().into());
         // The provider answered that it will not: nothing was charged.
         let failed = failure(R::refusal(status, &said, retry_after), Charge::Nothing);

@@ -12,8 +12,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cantrip_canon::Redactor;
 use cantrip_canon::json::{WriteFault, to_value};
+use cantrip_canon::{Redactor, known_secrets};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -191,7 +191,8 @@ impl ReplyBuilder {
     }
 
     /// The only place where a reply comes to be. What the message shows is redacted here, and all data of what is not
-    /// a success; the further data of a success is the answer that was asked for and stays as it was given.
+    /// a success; the further data of a success is the answer that was asked for and stays as it was given, apart from
+    /// the secrets of this process itself: an endpoint may repeat the key that it was sent.
     fn seal(self, Draft { code, data: mut further, fault: _ }: Draft) -> Reply {
         let mut data = Map::with_capacity(further.len());
         for field in code.row().fields {
@@ -201,7 +202,10 @@ impl ReplyBuilder {
             }
         }
         if code.reply_type().is_success() || further.is_empty() {
-            data.append(&mut further);
+            match known_secrets() {
+                None => data.append(&mut further),
+                Some(known) => data.append(&mut known.map(further)),
+            }
         } else if let Value::Object(mut redacted) = self.redactor.value(&Value::Object(further)) {
             data.append(&mut redacted);
         }

@@ -97,3 +97,10 @@ fn words(key: &str) -> String {
     }
     name
 }
+
+/// Whether the last word of a name, as variables are called, says that its value is secret.
+pub(super) fn ends_like_a_secret(name: &str) -> bool {
+    const LAST_WORDS: [&str; 7] = ["key", "token", "secret", "password", "passwd", "passphrase", "credentials"];
+    let name = words(&name.to_ascii_lowercase());
+    LAST_WORDS.iter().any(|word| name.strip_suffix(word).is_some_and(|rest| rest.is_empty() || rest.ends_with('_')))
+}

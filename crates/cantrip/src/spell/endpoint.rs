@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cantrip_canon::{remember_if_secret, remember_secret};
 use cantrip_circle::AnyGate;
 use cantrip_circle::gate::builtin::{Endpoint, OnError};
 use serde_json::{Map, Value, json};
@@ -65,7 +66,7 @@ impl EndpointSpell {
         let made = Endpoint::new(name, told, &self.method, &self.url);
         let mut made = made.map_err(|fault| ("url", fault.to_string()))?;
         for (header, written) in &self.headers {
-            let value = filled(written).map_err(|rule| ("headers", rule))?;
+            let value = filled(written, Secrets::All).map_err(|rule| ("headers", rule))?;
             made = made.header(header, &value).map_err(|fault| ("headers", fault.to_string()))?;
         }
         made = made.allow_hosts(&self.allow_hosts).on_error(if self.fails { OnError::Fail } else { OnError::Report });
@@ -96,8 +97,18 @@ impl EndpointSpell {
     }
 }
 
-/// A text with the secrets that it names; the environment has them, and no file of ours.
-pub(super) fn filled(written: &str) -> Result<String, String> {
+/// Which of the values that a text names are secrets of this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Secrets<'a> {
+    /// All of them, as in a header.
+    All,
+    /// Those whose own name, or the name that they are handed on under, tells that they are secret.
+    Named(&'a str),
+}
+
+/// A text with the secrets that it names; the environment has them, and no file of ours. They are remembered, so that
+/// they are replaced where they come back.
+pub(super) fn filled(written: &str, secrets: Secrets<'_>) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
     while let Some(open) = rest.find("${") {
@@ -105,7 +116,15 @@ pub(super) fn filled(written: &str) -> Result<String, String> {
         let name = &rest[open + 2..close];
         let value = std::env::var(name).ok().filter(|value| !value.is_empty());
         filled.push_str(&rest[..open]);
-        filled.push_str(&value.ok_or_else(|| format!("{name} is not set; export it before casting"))?);
+        let value = value.ok_or_else(|| format!("{name} is not set; export it before casting"))?;
+        match secrets {
+            Secrets::All => remember_secret(&value),
+            Secrets::Named(handed_on_as) => {
+                remember_if_secret(name, &value);
+                remember_if_secret(handed_on_as, &value);
+            }
+        }
+        filled.push_str(&value);
         rest = &rest[close + 1..];
     }
     filled.push_str(rest);

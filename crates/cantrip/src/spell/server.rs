@@ -9,7 +9,7 @@ use cantrip_crystal::tree::Shape;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::endpoint::filled;
+use super::endpoint::{Secrets, filled};
 use super::gates::{BUILT_IN, duration, line_of};
 use super::text::{Issues, Table};
 use super::{Fault, GateKind, GateSpell, Issue, Spell, SpellFault};
@@ -141,7 +141,8 @@ impl Spell {
                 let mut asked =
                     Server::program(&gate.name, self.program(program)).arguments(arguments).folder(self.at_home()?);
                 for (name, written) in environment {
-                    let value = filled(written).map_err(|rule| issue(gate, "environment", rule))?;
+                    let value =
+                        filled(written, Secrets::Named(name)).map_err(|rule| issue(gate, "environment", rule))?;
                     asked = asked.variable(name, value);
                 }
                 asked
@@ -149,7 +150,7 @@ impl Spell {
             ServerAt::Address { url, headers } => {
                 let mut asked = Server::address(&gate.name, url);
                 for (name, written) in headers {
-                    let value = filled(written).map_err(|rule| issue(gate, "headers", rule))?;
+                    let value = filled(written, Secrets::All).map_err(|rule| issue(gate, "headers", rule))?;
                     asked = asked.header(name, value);
                 }
                 asked

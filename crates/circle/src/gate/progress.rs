@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use cantrip_canon::replace_known_secrets;
+
 /// How far a call has come, in whatever its gate counts. It is shown to whoever watches and stands on no record: what a
 /// call came to is its reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,8 +24,10 @@ impl Listener {
         Self(Some(Arc::new(hear)))
     }
 
-    pub fn tell(&self, progress: Progress) {
+    pub fn tell(&self, mut progress: Progress) {
         if let Some(hear) = &self.0 {
+            // A server may repeat a key that it was given.
+            progress.message = progress.message.map(|message| replace_known_secrets(&message).into_owned());
             hear(progress);
         }
     }

@@ -122,7 +122,9 @@ impl Server {
     /// A header of every request to its address.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         if let Way::Address { headers, .. } = &mut self.way {
-            headers.push((name.into(), value.into()));
+            let (name, value) = (name.into(), value.into());
+            cantrip_canon::remember_header(&name, &value);
+            headers.push((name, value));
         }
         self
     }

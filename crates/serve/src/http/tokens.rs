@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use cantrip_service::cantrip::canon::bytes_hash;
+use cantrip_service::cantrip::canon::{bytes_hash, remember_secret};
 use cantrip_service::cantrip::loom::Actor;
 use cantrip_service::cantrip::spend::{Owner, TermsFault};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -95,6 +95,8 @@ impl Tokens {
             let rule = format!("a token has at least {TOKEN_BYTES_MIN} characters and no blanks");
             return Err(TokensFault { line, rule });
         }
+        // One that is repeated somewhere, by a gate or a page, is replaced there.
+        remember_secret(token);
         let hash = hashed(token);
         if self.0.iter().any(|(known, other)| *known == hash && *other != bearer) {
             return Err(TokensFault { line, rule: "the same token is given in another line, to another".to_owned() });

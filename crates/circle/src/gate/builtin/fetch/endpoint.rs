@@ -73,6 +73,7 @@ impl Endpoint {
     /// A header of every request. What it holds is never shown.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, EndpointFault> {
         let fault = || EndpointFault::Header(name.to_owned());
+        cantrip_canon::remember_header(name, value);
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault())?;
         let mut value = HeaderValue::from_str(value).map_err(|_| fault())?;
         value.set_sensitive(true);
