@@ -1,6 +1,8 @@
 //! The bounds of this room.
 
 cantrip_canon::limits! {
+    /// Tables in the folder of a spell that are looked at, to find the other spells in it.
+    SPELLS_BESIDE_MAX: usize = 256, "files";
     /// What a fold repeats of the last words it stands for.
     SAID_BYTES_MAX: usize = 240, "bytes";
     /// What a fold repeats of an intent it stands for.

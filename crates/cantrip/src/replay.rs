@@ -235,7 +235,8 @@ impl Again<'_> {
         };
         // Where nobody could be asked, a record says so.
         let mut records = groups.iter().flat_map(|group| group.iter()).flat_map(|turn| &turn.gate_calls);
-        let alone = records.any(|record| has_code(record, codes::TRIFECTA.any()));
+        let unasked = [codes::TRIFECTA.any(), codes::WRITE_PROTECTED.any()];
+        let alone = records.any(|record| unasked.iter().any(|code| has_code(record, *code)));
         let kind = circle.medium();
         let unserved = || {
             Unable::from(cantrip_reply::Refusal::from(codes::sandbox_unavailable(

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::arguments;
 use crate::circle::{Circle, Held, Role};
 use crate::delegation::{Delegation, delegation};
-use crate::gate::{AnyGate, Belongings, Executed, Identity, Listener, Stop, canonical_name, run::Crossing};
+use crate::gate::{AnyGate, Belongings, Danger, Executed, Identity, Listener, Stop, canonical_name, run::Crossing};
 use crate::limits::NEAREST_MAX;
 use crate::ward::{MediumLimits, Reach, Restriction};
 use crate::{Labels, MediumKind};
@@ -70,6 +70,8 @@ pub enum ApprovalReason {
         /// The line of a spell that says what the gate really brings in.
         toml: String,
     },
+    /// The call would change what decides about later casts.
+    Protected(Danger),
 }
 
 /// What the loop is to carry out.
@@ -184,10 +186,17 @@ impl Circle {
         if standing.calls >= limit {
             return Err(codes::calls_spent(limit, "utterance").into());
         }
+        let danger = gate.danger(&arguments);
         let effect = self.effect(held, arguments, standing.children)?;
         let mut reasons = Vec::new();
         if self.wards().require_approval.asks_for(name) {
             reasons.push(ApprovalReason::Required);
+        }
+        if let Some(danger) = danger {
+            if !standing.askable {
+                return Err(codes::write_protected(danger.path, name, danger.why).into());
+            }
+            reasons.push(ApprovalReason::Protected(danger));
         }
         let labels = &gate.promises().labels;
         if self.wards().trifecta && standing.touched.completed_by(labels) {

@@ -164,6 +164,8 @@ cantrip_canon::limits! {
     SHELL_SWEEP_ENTRIES_MAX: usize = 1_000_000, "entries";
     /// Folders within folders that are searched for privileges; each takes an open file while it is searched.
     SHELL_SWEEP_DEPTH_MAX: usize = 256, "levels";
+    /// A longer configuration of a repository that was made in a cage is not looked at, and not kept.
+    GIT_CONFIG_BYTES_MAX: u64 = 256 << 10, "bytes";
     /// Files that a reply names whose privileges were taken away.
     SHELL_SWEEP_NAMED_MAX: usize = 32, "paths";
     /// How long an MCP server may take to start, to greet and to list its tools, unless told otherwise.

@@ -29,8 +29,13 @@ impl Entity {
     }
 
     pub(crate) fn with(change: impl FnOnce(Shell) -> Shell) -> Self {
+        Self::prepared(|_, shell| change(shell))
+    }
+
+    /// The same, with something in the folder before.
+    pub(crate) fn prepared(change: impl FnOnce(&Path, Shell) -> Shell) -> Self {
         let folder = TempDir::new().unwrap();
-        let shell = change(Shell::over(folder.path()));
+        let shell = change(folder.path(), Shell::over(folder.path()));
         let wards = json!({"allow_trifecta": "this test has nothing to steal"});
         Self { circle: circle([shell.gate()], wards), folder, belongings: Belongings::default() }
     }

@@ -31,6 +31,14 @@ pub(crate) fn somebody_is_here(shows: Shows) -> bool {
     shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// What of the files that a call would change decides about later casts, in a sentence each.
+pub(crate) fn dangers(reasons: &Value) -> Vec<String> {
+    let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
+    let said =
+        |reason: &Value| Some(format!("It would change {}: {}.", text(reason, "path")?, text(reason, "danger")?));
+    reasons.as_array().into_iter().flatten().filter_map(said).collect()
+}
+
 /// What the person at the terminal said about the calls of one run.
 pub(crate) struct Approvals<'a> {
     spell: &'a Spell,
@@ -65,8 +73,9 @@ impl<'a> Approvals<'a> {
     /// None where nobody answers: the run waits on.
     async fn asked(&mut self, call: &Pending) -> Option<Deciding> {
         let person = Actor::new("person at the terminal").ok()?;
-        // What costs something is asked about each time.
-        if call.cost.is_none() && self.granted.contains(&call.gate) {
+        // What costs something, or decides about later casts, is asked about each time.
+        let dangers = dangers(&call.reasons);
+        if call.cost.is_none() && dangers.is_empty() && self.granted.contains(&call.gate) {
             return Some(Deciding::approve(person));
         }
         let choices = vec![ONCE.to_owned(), FOR_THE_RUN.to_owned(), REFUSE.to_owned()];
@@ -74,6 +83,9 @@ impl<'a> Approvals<'a> {
             Some(cost) => format!("May it spend up to {cost} on {}?\n{}", call.gate, self.shown(call)),
             None => format!("May it call {}?\n{}", call.gate, self.shown(call)),
         };
+        for danger in dangers {
+            question.push_str(&format!("\n{}", harmless(&danger)));
+        }
         if let Some(code) = &call.reason_code {
             question.push_str(&format!("\n({})", harmless(code)));
         }

@@ -4,6 +4,7 @@
 //! envelope (`--json`) and the exit status all come from that one value.
 
 mod acp;
+mod addresses;
 mod approve;
 mod artifact;
 mod cast;
@@ -87,6 +88,7 @@ enum Command {
     #[command(visible_alias = "invoke")]
     Summon(summon::Summon),
     New(new::New),
+    Confirm(addresses::Confirm),
     Doctor(doctor::Doctor),
     Models(models::Models),
     Stream(stream::Stream),
@@ -147,6 +149,7 @@ impl Command {
             | Self::Serve(_) => true,
             Self::Demo(_)
             | Self::New(_)
+            | Self::Confirm(_)
             | Self::Doctor(_)
             | Self::Models(_)
             | Self::Stream(_)
@@ -177,6 +180,10 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::New(new) => {
             let guarded = guard.call(Call::surface("new"), |rb| async { new.reply(rb) }).await;
             present.reply(guarded, || new.draw())
+        }
+        Command::Confirm(confirm) => {
+            let guarded = guard.call(Call::surface("confirm"), |rb| async { confirm.reply(rb) }).await;
+            present.reply(guarded, || confirm.draw())
         }
         Command::Doctor(doctor) => doctor.run(&guard, present).await,
         Command::Conformance(conformance) => conformance.run(&guard, present).await,

@@ -15,6 +15,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::addresses;
 use crate::config;
 use crate::keys;
 use crate::models;
@@ -196,6 +197,9 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
         ModelName::Hosted { provider, model } => {
             let mut access = Access { profiles: Some(models::known()?), ..keys::access(*provider)? };
             if let Some(base) = base {
+                if access.key.is_some() {
+                    addresses::may_be_sent_a_key(*provider, base, access.base.as_ref())?;
+                }
                 access.base = Some(base.clone());
             }
             provider

@@ -26,6 +26,7 @@ mod mcp_suite;
 mod models;
 mod pointers;
 mod programs;
+mod protected_files;
 mod providers;
 mod runs;
 mod serve;

@@ -160,7 +160,15 @@ fn a_gateway_is_settled_by_the_user_or_named_in_a_spell() {
         gateway.address
     );
     folder.write("look.toml", &spell);
-    let output = command(&folder, &["cast", "look.toml", "look", "--quiet"]).env("ANTHROPIC_API_KEY", KEY).output();
+    // A spell may be anybody's: its address is sent no key before the person has confirmed it.
+    let cast = || command(&folder, &["cast", "look.toml", "look", "--quiet"]).env("ANTHROPIC_API_KEY", KEY).output();
+    let output = cast().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let confirm = format!("cantrip confirm anthropic {}", gateway.address);
+    assert!(stderr(&output).contains(&confirm), "{output:?}");
+    assert!(gateway.asked().is_empty(), "the key went out");
+    assert!(folder.pasted(&confirm).status.success());
+    let output = cast();
     assert_eq!(stdout(&output.expect("the binary runs")), "seen\n");
     assert_eq!(gateway.asked().len(), 2);
     for (base, says) in [("ftp://a.example", "begins with https://"), ("https://me:pw@a.example", "a key does not")] {

@@ -43,7 +43,8 @@ impl Provider {
         }
     }
 
-    pub(crate) const fn home(self) -> &'static str {
+    /// Its own address.
+    pub const fn home(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
             Self::OpenAi => "https://api.openai.com/v1",

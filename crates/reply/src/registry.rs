@@ -241,12 +241,18 @@ registry! {
     "EN-WRITE-D-001" Denied WRITE_REFUSED write_refused(path, gate, rule) AskScope
         "{path} is outside what {gate} may write: {rule}"
         "by rule `root`, `restrict` or `read_only`";
+    "EN-WRITE-D-002" Denied WRITE_PROTECTED write_protected(path, gate, danger) AskScope
+        "{path} may be written by {gate} only if a person allows it: {danger}"
+        "a file that decides about later casts was to be written, and nobody could be asked, or a link led to it";
     "EN-IO-D-001" Denied ADDRESS_REFUSED address_refused(host, reason) AskScope
         "{host} may not be reached: {reason}"
         "fetch, an HTTP gate or the browser; by reason `private_address` (loopback and link-local too), `metadata_endpoint`, `host_not_allowed`, `method_not_allowed`, `dns_pin_mismatch`, `redirect_limit_exceeded`, `redirect_missing_location` or `redirect_invalid_location`";
     "EN-CFG-D-001" Denied PRICE_UNKNOWN price_unknown(model, limit) AskScope
         "{model} has no price, so {limit} cannot be kept"
         "a predict or a child met a model without a price under a limit of money, at run time";
+    "EN-CFG-D-002" Denied ADDRESS_UNCONFIRMED address_unconfirmed(address, provider, command) AskScope
+        "{address} is not the address of {provider} and gets no key before you confirm it once: {command}"
+        "a spell names another address for a provider, and the person has not confirmed it";
     "EN-GATE-D-001" Denied CALLS_SPENT calls_spent(limit, span) Wait
         "the {limit} calls of this {span} are used up"
         "`max_gate_calls` of an utterance, or the sub-calls of an `rlm_lite.v1` predict";

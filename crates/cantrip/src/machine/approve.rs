@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cantrip_canon::{ApprovalId, Hash, Money, Timestamp};
 use cantrip_circle::ApprovalReason;
+use cantrip_circle::gate::Danger;
 use cantrip_loom::{CallId, Caller, Error, Event, Held};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{
@@ -271,6 +272,7 @@ fn told(reason: &ApprovalReason) -> Value {
     match reason {
         ApprovalReason::Required => json!({"ward": "require_approval"}),
         ApprovalReason::Trifecta { touched, toml } => json!({"ward": "trifecta", "touched": touched, "toml": toml}),
+        ApprovalReason::Protected(Danger { path, why }) => json!({"path": path, "danger": why}),
     }
 }
 

@@ -115,7 +115,7 @@ impl Entry {
 fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str)> {
     reasons.iter().find_map(|reason| match reason {
         ApprovalReason::Trifecta { touched, toml } => Some((touched, toml.as_str())),
-        ApprovalReason::Required => None,
+        ApprovalReason::Required | ApprovalReason::Protected(_) => None,
     })
 }
 

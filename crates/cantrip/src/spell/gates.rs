@@ -362,6 +362,7 @@ impl Spell {
                     .folder(&self.folder)
                     .on_error(if *fails { OnError::Fail } else { OnError::Report });
                 for (name, value) in environment {
+                    cantrip_canon::remember_if_secret(name, value);
                     made = made.variable(name, value);
                 }
                 if let Some(timeout) = timeout {
@@ -376,7 +377,7 @@ impl Spell {
                 endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| issue(key, rule))?
             }
             GateKind::Server(server) => return Ok((self.tools(gate, server)?, delegates)),
-            GateKind::Shell(shell) => shell.gate(&self.folder).map_err(Fault::Refused)?,
+            GateKind::Shell(shell) => shell.gate(&self.folder, self.spell_files()).map_err(Fault::Refused)?,
         };
         if let Some(labels) = &gate.labels {
             made = made.labelled(labels.iter().copied());
@@ -400,13 +401,14 @@ impl Spell {
         Ok((vec![made], delegates))
     }
 
-    fn root(&self, root: &str, gitignore: bool, read_only: bool) -> Result<Root, String> {
-        let opened = Root::at(self.folder.join(root));
+    fn root(&self, folder: &str, gitignore: bool, read_only: bool) -> Result<Root, String> {
+        let opened = Root::at(self.folder.join(folder));
         let mut root =
-            opened.map_err(|_| format!("the folder {root} cannot be opened; make it, or name another one"))?;
+            opened.map_err(|_| format!("the folder {folder} cannot be opened; make it, or name another one"))?;
         if gitignore {
             root = root.honouring_gitignore();
         }
+        root = root.with_spells(self.spell_files_below(&self.folder.join(folder)));
         Ok(if read_only { root.read_only() } else { root })
     }
 

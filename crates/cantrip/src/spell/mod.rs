@@ -19,6 +19,7 @@ mod endpoint;
 mod fresh;
 mod gates;
 mod own_thread;
+mod protect;
 mod read;
 mod schema;
 mod server;

@@ -1,6 +1,6 @@
 //! `[gates.shell]`: a bash in a cage, as its spell has it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cantrip_circle::AnyGate;
@@ -95,7 +95,7 @@ impl ShellSpell {
     }
 
     /// The gate, over the spell's folder; refused where no cage can be made.
-    pub(super) fn gate(&self, folder: &Path) -> Result<AnyGate, Refusal> {
+    pub(super) fn gate(&self, folder: &Path, spells: Vec<PathBuf>) -> Result<AnyGate, Refusal> {
         let given = Bounds::default();
         let bounds = Bounds {
             memory_bytes: self.memory.unwrap_or(given.memory_bytes),
@@ -107,8 +107,9 @@ impl ShellSpell {
             disk_bytes: self.disk.unwrap_or(given.disk_bytes),
         };
         let readable = self.readable.iter().map(|path| folder.join(path));
-        let mut shell = Shell::over(folder.join(&self.root)).readable(readable).bounds(bounds);
+        let mut shell = Shell::over(folder.join(&self.root)).readable(readable).spells(spells).bounds(bounds);
         for (name, value) in &self.environment {
+            cantrip_canon::remember_if_secret(name, value);
             shell = shell.variable(name, value);
         }
         if self.read_only {

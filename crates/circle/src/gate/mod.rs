@@ -52,6 +52,12 @@ pub trait Gate: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Why a person has to allow a call with these arguments, whatever the wards say; none if nobody has to.
+    fn danger(&self, arguments: &Map<String, Value>) -> Option<Danger> {
+        let _ = arguments;
+        None
+    }
+
     /// The most that a call with these arguments can cost; it is reserved before the call. None is free.
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
         let _ = arguments;
@@ -62,11 +68,21 @@ pub trait Gate: Send + Sync + 'static {
     fn call(&self, call: Call) -> impl Future<Output = Result<Filled<Success>, Refusal>> + Send;
 }
 
+/// Something that a call would change and that decides about later casts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Danger {
+    /// From the root of the files.
+    pub path: String,
+    /// What it decides.
+    pub why: String,
+}
+
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Filled<Success>, Refusal>> + Send + 'a>>;
 
 /// [`Gate`] with its future boxed, so that a spell can choose at run time.
 trait Erased: Send + Sync {
     fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach>;
+    fn danger(&self, arguments: &Map<String, Value>) -> Option<Danger>;
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money>;
     fn call(&self, call: Call) -> Answering<'_>;
 }
@@ -74,6 +90,10 @@ trait Erased: Send + Sync {
 impl<G: Gate> Erased for G {
     fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
         Gate::reaches(self, arguments)
+    }
+
+    fn danger(&self, arguments: &Map<String, Value>) -> Option<Danger> {
+        Gate::danger(self, arguments)
     }
 
     fn worst_cost(&self, arguments: &Map<String, Value>) -> Option<Money> {
@@ -167,6 +187,11 @@ impl AnyGate {
 
     pub fn reaches(&self, arguments: &Map<String, Value>) -> Vec<Reach> {
         self.gate.reaches(arguments)
+    }
+
+    /// Why a person has to allow a call with these arguments, whatever the wards say.
+    pub fn danger(&self, arguments: &Map<String, Value>) -> Option<Danger> {
+        self.gate.danger(arguments)
     }
 
     /// The most that a call with these arguments can cost.

@@ -7,6 +7,7 @@
 //! be this machine's. A filter refuses the system calls that would leave privileges behind ([`filter`](super::filter)), and
 //! bubblewrap mounts everything `nosuid`.
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,6 +52,8 @@ pub(super) struct CageCommand {
     pub(super) command: Command,
     /// The filter of its system calls. The command names this file by its number and has to inherit it.
     pub(super) filter: OwnedFd,
+    /// The paths of the project that it covers, from its root.
+    pub(super) covered: HashSet<String>,
 }
 
 impl Shell {
@@ -61,7 +64,7 @@ impl Shell {
             let cause = format!("the filter of its system calls cannot be written: {}", error.kind());
             Refusal::from(codes::sandbox_unavailable(SHELL, cause))
         })?;
-        let covered = masks(&root).map_err(|TooMany| {
+        let covered = masks(&root, &self.existing_spells()).map_err(|TooMany| {
             let rule = "it holds more files, or more of them to be hidden, than a cage takes; name a smaller root";
             Refusal::from(codes::sandbox_unavailable(SHELL, rule))
         })?;
@@ -112,7 +115,9 @@ impl Shell {
         // What bubblewrap itself is given stands in the cage too, as the environment of its first process.
         command.args(args.0).env_clear().env("PATH", PATH).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(CageCommand { command, filter })
+        let below = |mask: &Mask| mask.path().strip_prefix(&root).ok().map(|path| path.to_string_lossy().into_owned());
+        let covered = covered.iter().filter_map(below).collect();
+        Ok(CageCommand { command, filter, covered })
     }
 
     /// The project, as the disk has it.
@@ -123,6 +128,11 @@ impl Shell {
             return Err(unusable("is part of the system; name the folder of a project"));
         }
         Ok(root)
+    }
+
+    /// The files that make up spells, as the disk has them. One that is not there cannot be covered.
+    pub(super) fn existing_spells(&self) -> Vec<PathBuf> {
+        self.spells.iter().filter_map(|path| path.canonicalize().ok()).collect()
     }
 
     fn variables(&self) -> Vec<(String, String)> {

@@ -129,6 +129,11 @@ fn shown(ran: Ran, lost: Option<&str>, sweep: Sweep) -> Value {
     if !sweep.stripped.is_empty() {
         shown["privileges_removed"] = json!(sweep.stripped);
     }
+    if !sweep.unapproved.is_empty() {
+        let why = "they decide about later casts or run programs for the next person, and nobody approved them; \
+                   .unapproved was put behind their names";
+        shown["unapproved"] = json!({"files": sweep.unapproved, "why": why});
+    }
     shown
 }
 

@@ -1,12 +1,16 @@
 //! What of the project does a shell not see?
 //!
 //! Keys and the store are covered; the records of the repository can be read and not changed, because a hook written
-//! there is a program that the next person runs. These are the same names that the file gates refuse.
+//! there is a program that the next person runs. These are the same names that the file gates refuse. What decides about
+//! later casts (`cantrip.toml`, `AGENTS.md`, spells) can be read and not changed either, under none of its names: nobody
+//! can be asked from inside a command.
 
+use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::gate::builtin::hidden;
+use crate::gate::builtin::{danger, hidden};
 use crate::limits::{SHELL_MASKS_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 
 /// What lies over a path of the project.
@@ -24,9 +28,11 @@ pub(super) enum Mask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// Everything in this folder that has to be covered.
-pub(super) fn masks(root: &Path) -> Result<Vec<Mask>, TooMany> {
+/// Everything in this folder that has to be covered; `spells` are further files of it that decide about later casts.
+pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMany> {
     let mut masks = Vec::new();
+    // Files with several names, and those of them that decide about later casts.
+    let (mut linked, mut protected) = (Vec::new(), HashSet::new());
     let mut folders = vec![(root.to_owned(), 0)];
     let mut looked = 0;
     while let Some((folder, depth)) = folders.pop() {
@@ -51,19 +57,46 @@ pub(super) fn masks(root: &Path) -> Result<Vec<Mask>, TooMany> {
                 });
             } else if kind.is_dir() && depth < WALK_DEPTH_MAX {
                 folders.push((entry.path(), depth + 1));
+            } else if kind.is_file() {
+                let (path, inode) = (entry.path(), several_names(&entry));
+                if decides(root, &path, spells) {
+                    protected.extend(inode);
+                    masks.push(Mask::ReadOnly(path));
+                } else if let Some(inode) = inode {
+                    linked.push((inode, path));
+                }
             }
         }
         if masks.len() > SHELL_MASKS_MAX {
             return Err(TooMany);
         }
     }
-    masks.sort_by(|one, other| path(one).cmp(path(other)));
+    let same = linked.into_iter().filter(|(inode, _)| protected.contains(inode));
+    masks.extend(same.map(|(_, path)| Mask::ReadOnly(path)));
+    if masks.len() > SHELL_MASKS_MAX {
+        return Err(TooMany);
+    }
+    masks.sort_by(|one, other| one.path().cmp(other.path()));
     Ok(masks)
 }
 
-fn path(mask: &Mask) -> &Path {
-    match mask {
-        Mask::File(path) | Mask::Folder(path) | Mask::ReadOnly(path) => path,
+/// Whether writing this file decides about later casts.
+fn decides(root: &Path, path: &Path, spells: &[PathBuf]) -> bool {
+    let below = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+    danger(&below.split('/').collect::<Vec<_>>()).is_some() || spells.iter().any(|spell| spell == path)
+}
+
+/// The number of a file that has more than one name.
+fn several_names(entry: &fs::DirEntry) -> Option<(u64, u64)> {
+    let found = entry.metadata().ok().filter(|found| found.nlink() > 1)?;
+    Some((found.dev(), found.ino()))
+}
+
+impl Mask {
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Folder(path) | Self::ReadOnly(path) => path,
+        }
     }
 }
 
@@ -90,6 +123,21 @@ mod tests {
             Mask::ReadOnly(at(".git")),
             Mask::File(at("app/config/.env.local")),
         ];
-        assert_eq!(masks(folder.path()), Ok(wanted));
+        assert_eq!(masks(folder.path(), &[]), Ok(wanted));
+    }
+
+    #[test]
+    fn what_decides_about_later_casts_is_read_only_under_each_of_its_names() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("app/spells")).expect("a folder");
+        for made in ["AGENTS.md", "cantrip.toml", "app/spells/other.toml", "own.toml", "free.toml"] {
+            fs::write(at(made), "x").expect("a file");
+        }
+        fs::hard_link(at("AGENTS.md"), at("app/same.txt")).expect("a link");
+        fs::hard_link(at("free.toml"), at("free-too.toml")).expect("a link");
+        let wanted = ["AGENTS.md", "app/same.txt", "app/spells/other.toml", "cantrip.toml", "own.toml"];
+        let wanted = wanted.map(|path| Mask::ReadOnly(at(path))).to_vec();
+        assert_eq!(masks(folder.path(), &[at("own.toml")]), Ok(wanted));
     }
 }

@@ -15,6 +15,7 @@ mod filter;
 mod gate;
 mod masks;
 mod medium;
+pub(crate) mod quarantine;
 mod roster;
 mod sweep;
 mod talk;
@@ -101,6 +102,7 @@ pub struct Shell {
     read_only: bool,
     network: bool,
     readable: Vec<PathBuf>,
+    spells: Vec<PathBuf>,
     environment: Vec<(String, String)>,
     bounds: Bounds,
     bubblewrap: Option<PathBuf>,
@@ -114,6 +116,7 @@ impl Shell {
             read_only: false,
             network: false,
             readable: Vec::new(),
+            spells: Vec::new(),
             environment: Vec::new(),
             bounds: Bounds::default(),
             bubblewrap: None,
@@ -135,6 +138,13 @@ impl Shell {
     /// Further paths of this machine that can be read, where they lie: a toolchain in somebody's home.
     pub fn readable(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.readable.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// Files in the folder that make up spells. Like `cantrip.toml`, `AGENTS.md` and the files in a folder `spells` they
+    /// can be read and not changed.
+    pub fn spells(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.spells.extend(paths.into_iter().map(Into::into));
         self
     }
 

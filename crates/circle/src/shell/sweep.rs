@@ -5,9 +5,12 @@
 //! yet: after each command, and once more when the cage is gone, the project is searched for such files, and what was
 //! given since the cage was started is taken away.
 //!
+//! The same search finds new files that decide about later casts ([`quarantine`](super::quarantine)).
+//!
 //! The cage may still be running and may move folders about, so every step goes through the handle of a folder and none
 //! follows a link.
 
+use std::collections::HashSet;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,6 +20,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::quarantine::quarantine;
 use crate::limits::{SHELL_SWEEP_DEPTH_MAX, SHELL_SWEEP_ENTRIES_MAX, SHELL_SWEEP_NAMED_MAX};
 
 /// The setuid, setgid and sticky bits.
@@ -47,18 +51,29 @@ impl FileTime {
 pub(super) struct Sweep {
     /// The paths, relative to the project, whose privileges were taken away.
     pub(super) stripped: Vec<String>,
+    /// The paths of new files that decide about later casts and were given other names.
+    pub(super) unapproved: Vec<String>,
     /// There was more than a search looks at, or something that could not be mended.
     pub(super) incomplete: bool,
     entries: usize,
 }
 
-/// Takes away the privileges that files below `root` were given after `since`.
-pub(super) fn strip_privileges(root: &Path, since: FileTime) -> Sweep {
+/// What is known of a project from before its cage was started.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) started_at: FileTime,
+    /// The paths that are covered in the cage, from the root of the project.
+    pub(super) covered: HashSet<String>,
+}
+
+/// Takes away the privileges that files below `root` were given since the cage was started, and gives other names to the
+/// new files in it that decide about later casts.
+pub(super) fn search(root: &Path, before: &Before) -> Sweep {
     let mut sweep = Sweep::default();
     match open(root, FOLDER, Mode::empty()) {
         Ok(folder) => {
             let setgid = fstat(&folder).is_ok_and(|stat| stat.st_mode & SETGID != 0);
-            sweep.search(folder, setgid, "", 0, since);
+            sweep.search(folder, setgid, "", 0, before);
         }
         Err(_) => sweep.incomplete = true,
     }
@@ -75,7 +90,7 @@ impl Sweep {
         Self { incomplete: true, ..Self::default() }
     }
 
-    fn search(&mut self, folder: OwnedFd, folder_has_setgid: bool, path: &str, depth: usize, since: FileTime) {
+    fn search(&mut self, folder: OwnedFd, folder_has_setgid: bool, path: &str, depth: usize, before: &Before) {
         let Ok(mut entries) = Dir::read_from(&folder) else {
             self.incomplete = true;
             return;
@@ -93,17 +108,26 @@ impl Sweep {
             // An entry that is gone meanwhile needs no mending.
             let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let kind = FileType::from_raw_mode(stat.st_mode);
-            if kind == FileType::Symlink {
-                continue;
-            }
-            let inner = || match path {
+            let inner = match path {
                 "" => name.to_string_lossy().into_owned(),
                 path => format!("{path}/{}", name.to_string_lossy()),
             };
-            if FileTime::of_change(&stat) > since {
+            // The cage cannot have changed what is covered in it.
+            if before.covered.contains(&inner) {
+                continue;
+            }
+            match quarantine(folder.as_fd(), name, &inner, &stat) {
+                Ok(false) => {}
+                Ok(true) if self.unapproved.len() < SHELL_SWEEP_NAMED_MAX => self.unapproved.push(inner.clone()),
+                Ok(true) | Err(_) => self.incomplete = true,
+            }
+            if kind == FileType::Symlink {
+                continue;
+            }
+            if FileTime::of_change(&stat) > before.started_at {
                 match strip(folder.as_fd(), name, folder_has_setgid) {
                     Ok(false) => {}
-                    Ok(true) if self.stripped.len() < SHELL_SWEEP_NAMED_MAX => self.stripped.push(inner()),
+                    Ok(true) if self.stripped.len() < SHELL_SWEEP_NAMED_MAX => self.stripped.push(inner.clone()),
                     Ok(true) => self.incomplete = true,
                     Err(_) => self.incomplete = true,
                 }
@@ -114,7 +138,7 @@ impl Sweep {
                     continue;
                 }
                 match openat(&folder, name, FOLDER, Mode::empty()) {
-                    Ok(below) => self.search(below, stat.st_mode & SETGID != 0, &inner(), depth + 1, since),
+                    Ok(below) => self.search(below, stat.st_mode & SETGID != 0, &inner, depth + 1, before),
                     // One that was moved away or made unreadable to its owner; the next search may find it.
                     Err(_) => self.incomplete = true,
                 }
@@ -161,7 +185,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{FileTime, strip_privileges};
+    use super::{Before, FileTime, search};
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -207,7 +231,8 @@ mod tests {
         );
         made.expect("a whiteout can be made by anybody");
 
-        let mut sweep = strip_privileges(folder.path(), since);
+        let before = Before { started_at: since, covered: Default::default() };
+        let mut sweep = search(folder.path(), &before);
         sweep.stripped.sort();
         assert_eq!(sweep.stripped, ["deep/er", "deep/er/program", "device"]);
         assert!(!sweep.incomplete);
@@ -215,6 +240,6 @@ mod tests {
         assert_eq!((mode(&at("older")), mode(&at("shared"))), (0o4755, 0o2775));
         assert_eq!(mode(&at("shared/inherits")) & 0o2000, 0o2000);
         assert!(!at("device").exists());
-        assert!(strip_privileges(folder.path(), since).stripped.is_empty());
+        assert!(search(folder.path(), &before).stripped.is_empty());
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::Bounds;
 use super::cage::CageCommand;
 use super::roster::{self, Roster};
-use super::sweep::{self, FileTime, Sweep};
+use super::sweep::{self, Before, FileTime, Sweep};
 use crate::child_process::spawn_lock;
 use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
 
@@ -43,7 +43,7 @@ pub(super) struct Inmate {
     /// The process that bubblewrap started from outside.
     outer: Option<Pid>,
     root: PathBuf,
-    started_at: FileTime,
+    before: Before,
     state: Mutex<State>,
     _roster: Option<Roster>,
 }
@@ -104,11 +104,14 @@ impl Inmate {
         }
     }
 
-    /// Takes away the privileges that files of the project were given since the cage was started.
+    /// Searches the project for privileges, and for files that decide about later casts, that came from this cage.
     pub(super) fn sweep(&self) -> Sweep {
-        let sweep = sweep::strip_privileges(&self.root, self.started_at);
+        let sweep = sweep::search(&self.root, &self.before);
         for path in &sweep.stripped {
             tracing::warn!(root = %self.root.display(), path, "a file was given privileges in a cage; they were taken away");
+        }
+        for path in &sweep.unapproved {
+            tracing::warn!(root = %self.root.display(), path, "a file made in a cage decides about later casts; it was renamed");
         }
         if sweep.incomplete {
             tracing::warn!(root = %self.root.display(), "not every file that a cage may have changed could be looked at");
@@ -183,13 +186,13 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
 
 impl Ward {
     fn admit(&self, cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<Started> {
-        let CageCommand { mut command, filter } = cage;
+        let CageCommand { mut command, filter, covered } = cage;
         // A program that is missing is told by starting it.
         let roster = roster::is_there(Path::new(command.get_program())).then(|| Roster::of(processes)).flatten();
         if let Some(roster) = &roster {
             command = roster.entered_by(&command);
         }
-        let started_at = FileTime::now();
+        let before = Before { started_at: FileTime::now(), covered };
         let mut child = {
             let _guard = spawn_lock();
             fcntl_setfd(&filter, FdFlags::empty())?;
@@ -203,7 +206,7 @@ impl Ward {
             child: Mutex::new(child),
             outer,
             root,
-            started_at,
+            before,
             state: Mutex::default(),
             _roster: roster,
         });

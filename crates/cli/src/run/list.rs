@@ -322,6 +322,9 @@ fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
         if let Some(toml) = asked.reasons.pointer("/0/toml").and_then(|toml| toml.as_str()) {
             line("", &format!("it would join private data, untrusted content and a way out: {toml}"));
         }
+        for danger in crate::approve::dangers(&asked.reasons) {
+            line("", &danger);
+        }
     }
     let next = match row.standing {
         Standing::Waiting if !pending.is_empty() => format!("run approve {id}"),

@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::task::spawn_blocking;
 
-use super::path::plain;
+use super::path::{danger, plain};
 use super::root::{Root, Seeking, Wish};
 use crate::gate::function::{parameters, read as arguments};
-use crate::gate::{AnyGate, Call, Effects, Gate, Promises};
+use crate::gate::{AnyGate, Call, Danger, Effects, Gate, Promises};
 use crate::ward::Reach;
 
 /// The arguments of one file gate, and what is done with the place they name.
@@ -69,6 +69,16 @@ impl<E: Errand> Gate for FileGate<E> {
             Wish::Read => Reach::Read { written, path },
             Wish::Write => Reach::Write { written, path },
         }]
+    }
+
+    fn danger(&self, arguments: &Map<String, Value>) -> Option<Danger> {
+        if E::WISH == Wish::Read {
+            return None;
+        }
+        let written = arguments.get("path").and_then(Value::as_str).unwrap_or(E::USUAL);
+        let parts = plain(written)?;
+        let why = self.root.as_ref().map_or_else(|| danger(&parts), |root| root.danger(&parts))?;
+        Some(Danger { path: parts.join("/"), why: why.to_owned() })
     }
 
     async fn call(&self, call: Call) -> Result<Filled<Success>, Refusal> {

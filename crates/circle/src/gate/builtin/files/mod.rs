@@ -13,7 +13,7 @@ mod write;
 
 pub use edit::edit;
 pub use list::list;
-pub(crate) use path::hidden;
+pub(crate) use path::{danger, folded, hidden};
 pub use read::read;
 pub use restore::{Standing, meant, rewritten};
 pub use root::{Root, RootFault};

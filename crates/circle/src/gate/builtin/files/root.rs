@@ -6,7 +6,7 @@
 //! and comparing how it begins was rejected: between the comparison and the opening anything can be swapped. A hard
 //! link cannot be told from the file it shares; writing replaces the name and leaves the other one as it was.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsExt, OpenOptionsFollowExt};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 
-use super::path::{hidden, plain};
+use super::path::{danger, folded, hidden, plain};
 use crate::limits::{PATH_BYTES_MAX, PATH_LINKS_MAX};
 use crate::ward::Restriction;
 
@@ -26,6 +26,8 @@ pub struct Root {
     dir: Arc<Dir>,
     pub(super) gitignore: bool,
     pub(super) read_only: bool,
+    /// Further files that decide about later casts, as their folded paths.
+    spells: Arc<BTreeSet<String>>,
 }
 
 /// A folder that cannot be opened.
@@ -40,7 +42,7 @@ impl Root {
     pub fn at(path: impl AsRef<Path>) -> Result<Self, RootFault> {
         let path = path.as_ref();
         match Dir::open_ambient_dir(path, ambient_authority()) {
-            Ok(dir) => Ok(Self { dir: Arc::new(dir), gitignore: false, read_only: false }),
+            Ok(dir) => Ok(Self { dir: Arc::new(dir), gitignore: false, read_only: false, spells: Arc::default() }),
             Err(source) => Err(RootFault { path: path.display().to_string(), source }),
         }
     }
@@ -55,6 +57,22 @@ impl Root {
     pub fn honouring_gitignore(mut self) -> Self {
         self.gitignore = true;
         self
+    }
+
+    /// These files in it, named from the root, make up spells: a person has to allow that they are written, as for
+    /// `cantrip.toml`, `AGENTS.md` and the files in a folder `spells`.
+    #[must_use]
+    pub fn with_spells(mut self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let folded = paths.into_iter().map(|path| path.as_ref().split('/').map(folded).collect::<Vec<_>>().join("/"));
+        self.spells = Arc::new(folded.collect());
+        self
+    }
+
+    /// Why writing this path decides about later casts; none if it does not.
+    pub(super) fn danger(&self, parts: &[&str]) -> Option<&'static str> {
+        let folded = || parts.iter().map(|part| folded(part)).collect::<Vec<_>>().join("/");
+        let spell = || self.spells.contains(&folded()).then_some("this spell, or another one, is made from it");
+        danger(parts).or_else(spell)
     }
 
     /// Nothing in it is changed, whichever gate asks.
@@ -140,6 +158,13 @@ impl Seeking<'_> {
             if let Some(located) = self.walk()? {
                 let real: Vec<&str> = located.real.split('/').filter(|part| !part.is_empty()).collect();
                 self.allowed(&real)?;
+                // A person allowed what the path says. Where a link leads, nobody was asked.
+                if self.wish == Wish::Write
+                    && self.root.danger(&parts).is_none()
+                    && let Some(danger) = self.root.danger(&real)
+                {
+                    return Err(codes::write_protected(located.real, self.gate, danger).into());
+                }
                 return Ok(located);
             }
         }

@@ -5,6 +5,7 @@
 //! run can be undone.
 
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, process};
 
@@ -22,6 +23,7 @@ use super::read::bytes;
 use super::root::{Located, Root, Seeking, Wish};
 use crate::gate::{AnyGate, Effects, Purity};
 use crate::limits::FILE_BYTES_MAX;
+use crate::shell::quarantine::note_approved;
 
 /// A gate that writes text files below `root`. It makes no folders.
 pub fn write(root: Option<Root>) -> AnyGate {
@@ -99,6 +101,11 @@ pub(super) fn replace(
         } else {
             seeking.failed("writing", &error)
         });
+    }
+    let parts: Vec<&str> = located.real.split('/').collect();
+    if seeking.root.danger(&parts).is_some() {
+        // It came this far only because a person allowed it.
+        note_approved(located.parent.as_fd(), name);
     }
     let reference = body.as_ref().map(Body::reference);
     let change = Change { path: located.real.clone(), before: reference, after: Some(bytes_hash(after)) };

@@ -1,0 +1,115 @@
+//! Which addresses may be sent the key of a provider?
+//!
+//! Its own address, the one that the person settled in a variable or in the user's configuration, and those that the
+//! person confirmed once. A spell may name any other address, and a spell is a file that somebody else may have written;
+//! so the first time a person is asked, or, where nobody can be asked, told how to confirm it. What was confirmed stands in
+//! the user's own folder of configuration, which no project and no entity writes.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use cantrip::crystal::Provider;
+use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
+use serde_json::json;
+use url::Url;
+
+use crate::config;
+use crate::keys;
+use crate::present::{harmless, say};
+
+/// The file in the user's folder of configuration: a provider and an address on each line.
+const FILE: &str = "confirmed-addresses";
+
+/// Let a provider's key be sent to another address, which a spell names as its base_url.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip confirm anthropic https://gateway.example")]
+pub(crate) struct Confirm {
+    /// The provider whose key it is.
+    provider: String,
+
+    /// The address that may be sent the key; its path does not matter.
+    address: String,
+}
+
+impl Confirm {
+    pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
+        match self.confirm() {
+            Ok(line) => rb.success(codes::created("confirmed address", &line).data(json!({"state": "confirmed"}))),
+            Err(refusal) => rb.refuse(refusal),
+        }
+    }
+
+    fn confirm(&self) -> Result<String, Refusal> {
+        let provider = Provider::ALL.into_iter().find(|known| known.as_str() == self.provider).ok_or_else(|| {
+            let known = Provider::ALL.map(Provider::as_str).join(", ");
+            Refusal::from(codes::config_invalid("confirm", &self.provider, format!("providers are {known}")))
+        })?;
+        let address = keys::address(&self.address)
+            .map_err(|rule| Refusal::from(codes::config_invalid("confirm", &self.address, rule)))?;
+        remember(provider, &address)?;
+        Ok(line(provider, &address))
+    }
+
+    pub(crate) fn draw(&self) -> String {
+        format!("The key of {} may be sent to {}.\n", self.provider, self.address)
+    }
+}
+
+/// Whether the key of this provider may go to an address that a spell names; `settled` is the one that the person settled
+/// in a variable or in the user's configuration.
+pub(crate) fn may_be_sent_a_key(provider: Provider, address: &Url, settled: Option<&Url>) -> Result<(), Refusal> {
+    let home = Url::parse(provider.home()).ok();
+    let is_known = [home.as_ref(), settled].into_iter().flatten().any(|known| known.origin() == address.origin());
+    if is_known || confirmed()?.contains(&line(provider, address)) {
+        return Ok(());
+    }
+    let (name, origin) = (provider.as_str(), address.origin().ascii_serialization());
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        say(&harmless(&format!(
+            "The spell sends your key of {name} to {origin}, which is not the address of {name}.\n\
+             Send the key there, now and later? Type yes to confirm:"
+        )));
+        let mut said = String::new();
+        if io::stdin().read_line(&mut said).is_ok() && said.trim().eq_ignore_ascii_case("yes") {
+            return remember(provider, address);
+        }
+    }
+    Err(codes::address_unconfirmed(&origin, name, format!("cantrip confirm {name} {origin}")).into())
+}
+
+fn line(provider: Provider, address: &Url) -> String {
+    format!("{} {}", provider.as_str(), address.origin().ascii_serialization())
+}
+
+fn file() -> Option<PathBuf> {
+    config::own_folder().map(|folder| folder.join(FILE))
+}
+
+/// The lines of the file; none if nothing was confirmed yet.
+fn confirmed() -> Result<Vec<String>, Refusal> {
+    let Some(file) = file() else { return Ok(Vec::new()) };
+    match fs::read_to_string(&file) {
+        Ok(text) => Ok(text.lines().map(|line| line.trim().to_owned()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(codes::io_failed("read", file.display().to_string(), error.to_string()).into()),
+    }
+}
+
+fn remember(provider: Provider, address: &Url) -> Result<(), Refusal> {
+    let line = line(provider, address);
+    if confirmed()?.contains(&line) {
+        return Ok(());
+    }
+    let file = file().ok_or_else(|| {
+        Refusal::from(codes::config_invalid("environment", "HOME", "set it: confirmed addresses are kept below it"))
+    })?;
+    let failed =
+        |error: io::Error| Refusal::from(codes::io_failed("write", file.display().to_string(), error.to_string()));
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut file = OpenOptions::new().append(true).create(true).open(&file).map_err(failed)?;
+    // In one piece: two processes may confirm at once.
+    file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
+}

@@ -1,0 +1,117 @@
+//! What decides about later casts, through the binary: nobody writes it without a person's word, and an address that a
+//! spell names gets no key before the person has confirmed it.
+
+use crate::support::terminal::Terminal;
+use crate::support::{Folder, stderr};
+
+use std::fs;
+use std::process::Stdio;
+
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
+
+const NAMES: [&str; 5] = ["AGENTS.md", "cantrip.toml", "writer.toml", "beside.toml", "spells/other.toml"];
+
+/// A cast that writes each of these files, and one that anybody may write.
+fn folder() -> Folder {
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("spells")).unwrap();
+    folder.write("AGENTS.md", "as it was");
+    folder.write("cantrip.toml", "crystal = \"ollama/m\"\n");
+    let other = "name = \"other\"\ncrystal = \"scripted/writer.yaml\"\n";
+    folder.write("beside.toml", other);
+    folder.write("spells/other.toml", other);
+    folder.write(
+        "writer.toml",
+        "name = \"writer\"\ncrystal = \"scripted/writer.yaml\"\n[gates.write]\nroot = \".\"\n[gates.edit]\nroot = \".\"\n\
+         [gates.call_agent]\n[wards]\nmax_turns = 20\nmax_depth = 2\n",
+    );
+    let write = |name: &str| format!("{{gate: write, args: {{path: {name}, content: planted}}}}");
+    let all: Vec<String> = NAMES.into_iter().chain(["notes.md"]).map(write).collect();
+    let calls: String = all
+        .iter()
+        .enumerate()
+        .map(|(at, call)| format!("  - tool_calls: [{{id: c{at}, {}]\n", call.trim_start_matches('{')))
+        .collect();
+    folder.write(
+        "writer.yaml",
+        &format!("responses:\n{calls}  - tool_calls: [{{id: d, gate: done, args: {{answer: over}}}}]\n"),
+    );
+    folder
+}
+
+#[test]
+fn nobody_writes_what_decides_about_later_casts_where_nobody_can_be_asked() {
+    let folder = folder();
+    let before = NAMES.map(|name| folder.read(name));
+    let output = folder.run(&["cast", "writer.toml", "go", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(NAMES.map(|name| folder.read(name)), before);
+    assert_eq!(folder.read("notes.md"), "planted");
+    let thread = folder.seen(&["thread"]);
+    let codes_of: Vec<&str> = thread["turns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|turn| turn["gate_calls"][0]["reply"]["code"].as_str().or(turn["gate_calls"][0]["code"].as_str()))
+        .collect();
+    let denied = codes_of.iter().filter(|code| **code == codes::WRITE_PROTECTED.as_str()).count();
+    assert_eq!(denied, NAMES.len(), "{thread}");
+    folder.envelope(&["loom", "replay"], codes::VERIFIED.any());
+}
+
+#[test]
+fn a_person_is_told_the_danger_and_may_allow_it() {
+    let folder = folder();
+    let mut terminal = Terminal::run(&folder, &["cast", "writer.toml", "go"]);
+    terminal.wait_for("May it call write?");
+    terminal.wait_for("It would change AGENTS.md: later casts read it");
+    assert_eq!(folder.read("AGENTS.md"), "as it was");
+    // A word for the rest of the run does not count for these.
+    terminal.line("2");
+    for name in &NAMES[1..] {
+        terminal.wait_for(&format!("It would change {name}"));
+        terminal.line("3");
+        terminal.wait_for("Why not?");
+        terminal.line("not this one");
+    }
+    let (left, status) = terminal.end();
+    assert_eq!(status, Some(0), "{left}");
+    assert_eq!(folder.read("AGENTS.md"), "planted");
+    assert!(NAMES[1..].iter().all(|name| folder.read(name) != "planted"));
+    assert_eq!(folder.read("notes.md"), "planted");
+}
+
+#[test]
+fn an_address_is_confirmed_once_at_the_terminal_or_by_a_command() {
+    let folder = Folder::new();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    folder.write(
+        "far.toml",
+        &format!(
+            "name = \"far\"\n[crystal]\nmodel = \"openai/m\"\nbase_url = \"{address}/v1\"\n[wards]\nmax_turns = 1\n"
+        ),
+    );
+    let mut command = folder.command(&["cast", "far.toml", "go"]);
+    let output = command.env("OPENAI_API_KEY", "sk-planted-key-0123456789").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let told = stderr(&output);
+    assert!(told.contains(codes::ADDRESS_UNCONFIRMED.as_str()), "{told}");
+    assert!(told.contains(&format!("cantrip confirm openai {address}")), "{told}");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "somebody was sent the key");
+    folder.envelope(&["confirm", "nobody", &address], codes::CONFIG_INVALID.any());
+    folder.envelope(&["confirm", "openai", "https://me:key@a.example"], codes::CONFIG_INVALID.any());
+    folder.envelope(&["confirm", "openai", &address], codes::CREATED.any());
+    assert_eq!(folder.read(".config/cantrip/confirmed-addresses"), format!("openai {address}\n"));
+    // Another provider's key, and another port, are other questions.
+    let mut command = folder.command(&["cast", "far.toml", "go", "--dry-run", "--json"]);
+    let output = command.env("OPENAI_API_KEY", "sk-planted-key-0123456789").stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    folder.write("far.toml", &folder.read("far.toml").replace("openai/m", "openrouter/m"));
+    let mut command = folder.command(&["cast", "far.toml", "go", "--json"]);
+    let output = command.env("OPENROUTER_API_KEY", "sk-planted-key-0123456789").stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_envelope(&serde_json::from_slice(&output.stdout).unwrap(), codes::ADDRESS_UNCONFIRMED.any());
+}
