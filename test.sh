@@ -128,6 +128,9 @@ fi
 # scratch folder, of these versions.
 openai_version=3.49.0
 schemathesis_version=4.32.5
+# And the providers' own libraries: every request body is held to their types.
+anthropic_version=2.9.0
+genai_version=3.3.0
 make_python() {
   python3 -m venv "$1" 2>/dev/null && return
   as_root apt-get update -qq
@@ -139,7 +142,8 @@ if [ -z "${CANTRIP_TEST_PYTHON:-}" ]; then
   step "clients to serve: openai $openai_version and schemathesis $schemathesis_version"
   make_python "$scratch/python"
   "$scratch/python/bin/pip" install --quiet --disable-pip-version-check \
-    "openai==$openai_version" "schemathesis==$schemathesis_version"
+    "openai==$openai_version" "schemathesis==$schemathesis_version" \
+    "anthropic==$anthropic_version" "google-genai==$genai_version"
   export CANTRIP_TEST_PYTHON="$scratch/python/bin/python"
 fi
 

@@ -374,11 +374,12 @@ impl View {
         let start = self.list.len();
         let before = self.tally.tokens;
         let told = parts.messages(&self.frame, ended);
+        let former = parts.former_messages(&self.frame, ended).unwrap_or_default();
         // It said something and nothing answered it.
         let silent = told.len() == 1;
         let results = told.len() - 1;
         for (at, message) in told.into_iter().enumerate() {
-            self.push(Arc::new(message));
+            self.push_instead_of(Arc::new(message), former.get(at));
             if at == 0 {
                 self.counted_by(&parts, before);
             }
@@ -445,14 +446,27 @@ impl View {
     }
 
     fn push(&mut self, message: Arc<Message>) {
+        self.push_instead_of(message, None);
+    }
+
+    /// Adds a message that may have been told otherwise before.
+    fn push_instead_of(&mut self, message: Arc<Message>, former: Option<&Message>) {
         self.taken += 1;
-        self.tally.take(&message, &self.frame.measure);
+        match former {
+            Some(former) => self.tally.take_instead_of(&message, former, &self.frame.measure),
+            None => self.tally.take(&message, &self.frame.measure),
+        }
         self.list.push(message);
     }
 
     /// The running hash over the list: equal lists have equal ones.
     pub fn digest(&self) -> Hash {
         self.tally.digest
+    }
+
+    /// The same as it was taken before what providers sign came back to them, where that differs.
+    pub fn former_digest(&self) -> Option<Hash> {
+        self.tally.former
     }
 
     /// How many bytes the messages have as canonical JSON.

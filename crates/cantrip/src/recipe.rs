@@ -129,7 +129,7 @@ impl Cantrip {
     }
 
     /// What is known of who is asked at this place.
-    fn profile_at(&self, place: usize) -> Profile {
+    pub(crate) fn profile_at(&self, place: usize) -> Profile {
         match place {
             0 => self.0.profile,
             _ => self.crystal_at(place).profile(),
@@ -309,7 +309,8 @@ impl Cantrip {
             Mode::Fenced => capabilities,
         };
         let frame = Frame::of(&self.0.record, self.0.circle.medium().as_str());
-        Frame { capabilities, measure: self.measure(), ..frame }
+        let frame = frame.falling_back_on(self.0.fallback.iter().map(Crystal::name));
+        Frame { capabilities, measure: self.measure(), binds_thoughts: self.0.profile.binds_thoughts, ..frame }
     }
 
     /// The cantrip of a child: its own circle, carved from this one's; its crystal by name; what it is told first. It

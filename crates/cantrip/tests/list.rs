@@ -5,7 +5,7 @@ use crate::woven;
 use std::collections::HashMap;
 
 use cantrip::list::{Frame, Pairing, View};
-use cantrip_loom::{Closing, Environment, Message, ProgramError, ProviderParts, TruncationReason, render};
+use cantrip_loom::{Closing, Environment, Maker, Message, ProgramError, ProviderParts, TruncationReason, render};
 use cantrip_reply::{codes, testing};
 use proptest::prelude::*;
 use serde_json::json;
@@ -298,13 +298,21 @@ fn a_nudge_that_nobody_answered_is_gone_with_the_next_intent() {
 
 #[test]
 fn what_another_provider_made_is_not_returned_to_this_one() {
-    let parts = |provider: &str| Some(ProviderParts { provider: provider.to_owned(), parts: json!(["signed"]) });
-    for (provider, own) in [("anthropic", true), ("openai", false)] {
-        let mut woven = Woven::new(Frame::new("anthropic/claude", "conversation"));
+    let parts = |maker: &str| Some(ProviderParts { maker: Maker::new(maker), parts: json!(["signed"]) });
+    // As the wires write it, and as older records have it.
+    let makers = [
+        ("anthropic/claude-sonnet-4-5", true),
+        ("anthropic", true),
+        ("openai/gpt-5", false),
+        ("gemini/gemini-3.8-flash", true),
+        ("openrouter/anthropic/claude", false),
+    ];
+    for (provider, own) in makers {
+        let frame = Frame::new("anthropic/claude-opus-5", "conversation").falling_back_on(["gemini/gemini-2.5-pro"]);
+        let mut woven = Woven::new(frame);
         woven.cast("look");
         let mut utterance = said(None, &[("toolu_1", "read", json!({})), ("toolu_2", "read", json!({}))]);
         utterance.parts = parts(provider);
-        utterance.model = format!("{provider}/model");
         let both = Says::of(utterance).record(settled("toolu_1", "read", json!("a"))).record(settled(
             "toolu_2",
             "read",
@@ -324,6 +332,26 @@ fn what_another_provider_made_is_not_returned_to_this_one() {
             );
         }
     }
+}
+
+#[test]
+fn the_digest_of_lists_that_were_sent_without_what_was_signed_is_still_known() {
+    // What another provider would be sent is what this one was sent then: without the parts, with ids of ours.
+    let [mut given, mut withheld] = ["anthropic/claude-opus-5", "openai/gpt-5"].map(|crystal| {
+        let mut woven = Woven::new(Frame::new(crystal, "conversation"));
+        woven.cast("look");
+        woven.turn(Says::calls(&[("c0", "read", json!({}))]).record(settled("c0", "read", json!("before"))));
+        let mut utterance = said(Some("I look."), &[("toolu_1", "read", json!({}))]);
+        let maker = Maker::new("anthropic/claude-sonnet-4-5");
+        utterance.parts = Some(ProviderParts { maker, parts: json!(["signed"]) });
+        woven.turn(Says::of(utterance).record(settled("toolu_1", "read", json!("a"))));
+        woven.turn(Says::calls(&[("c2", "read", json!({}))]).record(settled("c2", "read", json!("after"))));
+        woven.read_back()
+    });
+    given.request().expect("calls and results fit");
+    withheld.request().expect("calls and results fit");
+    assert_ne!(given.digest(), withheld.digest());
+    assert_eq!((given.former_digest(), withheld.former_digest()), (Some(withheld.digest()), None));
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod servers;
 mod signatures;
 mod spend;
 mod stores;
+mod strict;
 mod summon;
 mod support;
 mod telemetry;

@@ -149,6 +149,7 @@ fn cast(folder: &Folder, family: &str, further: &[&str], variables: &[(&str, &st
 #[test]
 fn a_cast_works_with_every_family_and_leaves_the_same_turns() {
     let mut woven = Vec::new();
+    let mut bodies: Vec<(&'static str, Value)> = Vec::new();
     for (family, key, base, path) in FAMILIES {
         let folder = Folder::new();
         folder.write("notes.txt", "what the file says");
@@ -160,6 +161,16 @@ fn a_cast_works_with_every_family_and_leaves_the_same_turns() {
         assert_eq!(stdout(&output), "seen\n", "{family}: {output:?}");
         let asked = provider.asked();
         assert_eq!(asked.len(), 2, "{family}");
+        let types = match family {
+            "openai" => Some("responses"),
+            "ollama" => None,
+            other => Some(other),
+        };
+        for request in &asked {
+            let body = request.split_once("\r\n\r\n").expect("a body").1;
+            let body = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+            bodies.extend(types.map(|types| (types, body)));
+        }
         assert_eq!(asked[0].contains(KEY), key.is_some(), "{family}");
         assert!(asked[1].contains("what the file says"), "{family}: the second request holds the result: {}", asked[1]);
         let turns = folder.seen(&["thread"])["turns"].clone();
@@ -176,6 +187,7 @@ fn a_cast_works_with_every_family_and_leaves_the_same_turns() {
         let everything = folder.run(&["loom", "export", "--format", "journal", "--redact", "off"]);
         assert!(!stdout(&everything).contains(KEY), "{family}");
     }
+    crate::strict::assert_fit_request_types(bodies);
     assert_eq!(woven[0].len(), 2);
     for other in &woven[1..] {
         assert_eq!(other, &woven[0]);

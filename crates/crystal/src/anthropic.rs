@@ -14,8 +14,9 @@ use reading::Reading;
 
 /// A model of Anthropic's, or behind anything that speaks as Anthropic does.
 ///
-/// What it thought, signed or redacted, is given back to it as it came, and to nobody else. The longest unchanging part
-/// of each request is marked for its cache.
+/// What it thought, signed or redacted, is given back to its provider as it came, and to nobody else: the provider itself
+/// leaves out what the model that is asked cannot read. The longest unchanging part of each request is marked for its
+/// cache.
 #[derive(Debug, Clone)]
 pub struct Anthropic(Endpoint);
 
@@ -57,8 +58,8 @@ impl Crystal for Anthropic {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Endpoint { name, model, .. } = &self.0;
-        let body = body::of(request, name, model, &self.0.profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        let Endpoint { name, maker, model, profile, .. } = &self.0;
+        let body = body::of(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

@@ -54,8 +54,7 @@ impl Compatible {
 
     /// What is sent for a request, but for headers; or why its list cannot be sent.
     pub fn body(&self, request: &Request) -> Result<Pieces, String> {
-        let Endpoint { name, model, profile, .. } = &self.0;
-        body::of(request, name, model, profile).map(Pieces::from)
+        body::of(request, &self.0).map(Pieces::from)
     }
 }
 
@@ -73,8 +72,8 @@ impl Crystal for Compatible {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Endpoint { name, model, .. } = &self.0;
-        let body = body::of(request, name, model, &self.0.profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        let Endpoint { name, maker, model, .. } = &self.0;
+        let body = body::of(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

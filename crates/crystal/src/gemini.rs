@@ -14,7 +14,8 @@ use reading::Reading;
 
 /// A model of the Gemini family.
 ///
-/// The signatures of its thoughts are given back to it on the parts that they came on, and to nobody else.
+/// The signatures of its thoughts are given back to it on the parts that they came on, and to nobody else, nor to another
+/// model of the family: that one may refuse them.
 #[derive(Debug, Clone)]
 pub struct Gemini(Endpoint);
 
@@ -59,8 +60,8 @@ impl Crystal for Gemini {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Endpoint { name, model, .. } = &self.0;
-        let body = body::of(request, name, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        let Endpoint { name, maker, model, profile, .. } = &self.0;
+        let body = body::of(request, maker, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

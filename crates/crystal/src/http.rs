@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
+use cantrip_loom::Maker;
 use cantrip_reply::told_to;
 use http_body::{Frame, SizeHint};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -47,6 +48,8 @@ pub enum EndpointFault {
 pub(crate) struct Endpoint {
     /// The crystal's name.
     pub(crate) name: Arc<str>,
+    /// The same, as the maker of what its provider needs back.
+    pub(crate) maker: Maker,
     /// What its provider calls it.
     pub(crate) model: String,
     /// What is known of it.
@@ -74,6 +77,7 @@ impl Endpoint {
         let known = Profiles::about(&name);
         let (profile, price) = (known.profile(&name), known.price(&name));
         Ok(Self {
+            maker: Maker::new(&name),
             name: name.into(),
             model: model.to_owned(),
             profile,

@@ -39,6 +39,8 @@ mod request;
 #[cfg(feature = "http")]
 mod responses;
 mod retry;
+#[cfg(feature = "http")]
+mod schema;
 mod scripted;
 pub mod tree;
 

@@ -53,8 +53,8 @@ impl Crystal for Ollama {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Endpoint { name, model, profile, .. } = &self.0;
-        let body = body::of(request, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), model)).await
+        let Endpoint { name, maker, .. } = &self.0;
+        let body = body::of(request, &self.0).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, &self.0.model)).await
     }
 }

@@ -4,7 +4,7 @@
 //! Kept are its own blocks word for word; where text and calls stood among them is kept as a place, since the text and
 //! the calls are in the utterance already. An answer without such blocks needs none of this.
 
-use cantrip_loom::{Content, GateCall, ProviderParts};
+use cantrip_loom::{Content, GateCall, Maker, ProviderParts};
 use serde_json::{Map, Value, json};
 
 use crate::Cause;
@@ -56,6 +56,13 @@ impl Order {
         self.blocks.push(json!({ "call": number }));
     }
 
+    /// Text that its provider attached something to. It is one block by itself: joined with other text, what is
+    /// attached would stand for more than it came with.
+    pub(crate) fn text_with(&mut self, piece: &str, key: &str, value: &Value) -> Result<(), Cause> {
+        self.blocks.push(json!({ "text": piece.len() }));
+        self.attach(key, value)
+    }
+
     /// What the provider attached to the last block of text or call.
     pub(crate) fn attach(&mut self, key: &str, value: &Value) -> Result<(), Cause> {
         self.hold(value)?;
@@ -76,20 +83,19 @@ impl Order {
     }
 
     /// What has to be given back, if anything has to.
-    pub(crate) fn parts(self, provider: &str) -> Option<ProviderParts> {
-        self.own.then(|| ProviderParts { provider: provider.to_owned(), parts: json!({ "order": self.blocks }) })
+    pub(crate) fn parts(self, maker: &Maker) -> Option<ProviderParts> {
+        self.own.then(|| ProviderParts { maker: maker.clone(), parts: json!({ "order": self.blocks }) })
     }
 }
 
-/// The blocks of what was said: in the order that these parts tell if they are `provider`'s and fit, else the text and
-/// then the calls. Nothing of the text and no call is ever left out.
+/// The blocks of what was said: in the order that `own` tells if it fits, else the text and then the calls. Nothing of
+/// the text and no call is ever left out. Which parts are its own, each wire decides.
 pub(crate) fn blocks<'a>(
-    provider: &str,
     content: Option<&'a str>,
     calls: &'a [GateCall],
-    parts: Option<&'a ProviderParts>,
+    own: Option<&'a ProviderParts>,
 ) -> Vec<Block<'a>> {
-    let told = parts.filter(|parts| parts.provider == provider).and_then(|parts| parts.parts["order"].as_array());
+    let told = own.and_then(|own| own.parts["order"].as_array());
     told.and_then(|told| ordered(told, content.unwrap_or_default(), calls)).unwrap_or_else(|| {
         let text = content.filter(|text| !text.trim().is_empty()).map(|text| Block::Text(text, None));
         text.into_iter().chain(calls.iter().map(|call| Block::Call(call, None))).collect()
@@ -98,11 +104,15 @@ pub(crate) fn blocks<'a>(
 
 fn ordered<'a>(told: &'a [Value], content: &'a str, calls: &'a [GateCall]) -> Option<Vec<Block<'a>>> {
     let (mut at, mut called) = (0, 0);
+    // A list leaves out text that is nothing but space. What stands around it is given back even so.
+    let blank = content.trim().is_empty();
     let mut blocks = Vec::with_capacity(told.len());
     for block in told {
         let with = block["with"].as_object();
         if let Some(own) = block.get("own") {
             blocks.push(Block::Own(own));
+        } else if let (true, Some(_)) = (blank, block["text"].as_u64()) {
+            blocks.push(Block::Text("", with));
         } else if let Some(bytes) = block["text"].as_u64() {
             let text = content.get(at..at + usize::try_from(bytes).ok()?)?;
             at += text.len();
@@ -114,7 +124,7 @@ fn ordered<'a>(told: &'a [Value], content: &'a str, calls: &'a [GateCall]) -> Op
             called += 1;
         }
     }
-    (at == content.len() && called == calls.len()).then_some(blocks)
+    ((blank || at == content.len()) && called == calls.len()).then_some(blocks)
 }
 
 /// The text of a content, and its own bytes where it is nothing but text.
@@ -141,7 +151,7 @@ mod tests {
         order.attach("signature", &json!("s")).unwrap();
         order.text("three");
         order.call(1);
-        let parts = order.parts("p/m");
+        let parts = order.parts(&Maker::new("p/m"));
         let calls = calls();
         let thinking = json!({"type": "thinking"});
         let signed = Map::from_iter([("signature".to_owned(), json!("s"))]);
@@ -152,23 +162,49 @@ mod tests {
             Block::Text("three", None),
             Block::Call(&calls[1], None),
         ];
-        assert_eq!(blocks("p/m", Some("one twothree"), &calls, parts.as_ref()), expected);
+        assert_eq!(blocks(Some("one twothree"), &calls, parts.as_ref()), expected);
     }
 
     #[test]
-    fn parts_of_another_or_that_do_not_fit_are_left_and_nothing_said_is_lost() {
+    fn parts_that_do_not_fit_are_left_and_nothing_said_is_lost() {
         let mut order = Order::default();
         order.own(json!("mine")).unwrap();
         order.text("five!");
         order.call(0);
-        let parts = order.parts("p/m");
+        let parts = order.parts(&Maker::new("p/m"));
         let calls = calls();
         let plain = [Block::Text("five!", None), Block::Call(&calls[0], None), Block::Call(&calls[1], None)];
-        for (provider, text, calls) in [("p/other", "five!", &calls[..]), ("p/m", "five!", &calls[..])] {
-            assert_eq!(blocks(provider, Some(text), calls, parts.as_ref()), plain);
+        for own in [None, parts.as_ref()] {
+            assert_eq!(blocks(Some("five!"), &calls, own), plain);
         }
-        assert_eq!(blocks("p/m", Some("six"), &calls[..1], parts.as_ref()).len(), 2, "another text");
-        assert_eq!(blocks("p/m", Some("five!"), &calls[..1], parts.as_ref()).len(), 3);
+        assert_eq!(blocks(Some("six"), &calls[..1], parts.as_ref()).len(), 2, "another text");
+        assert_eq!(blocks(Some("five!"), &calls[..1], parts.as_ref()).len(), 3);
+    }
+
+    #[test]
+    fn a_blank_text_that_the_list_left_out_takes_nothing_else_with_it() {
+        let mut order = Order::default();
+        order.own(json!("mine")).unwrap();
+        order.text("\n\n");
+        order.call(0);
+        order.call(1);
+        let parts = order.parts(&Maker::new("p/m"));
+        let (calls, mine) = (calls(), json!("mine"));
+        let given =
+            [Block::Own(&mine), Block::Text("", None), Block::Call(&calls[0], None), Block::Call(&calls[1], None)];
+        assert_eq!(blocks(None, &calls, parts.as_ref()), given);
+    }
+
+    #[test]
+    fn text_with_something_attached_is_not_joined_with_the_text_around_it() {
+        let mut order = Order::default();
+        order.text("one ");
+        order.text_with("two", "signature", &json!("s")).unwrap();
+        order.text(" three");
+        let parts = order.parts(&Maker::new("p/m"));
+        let signed = Map::from_iter([("signature".to_owned(), json!("s"))]);
+        let given = [Block::Text("one ", None), Block::Text("two", Some(&signed)), Block::Text(" three", None)];
+        assert_eq!(blocks(Some("one two three"), &[], parts.as_ref()), given);
     }
 
     #[test]
@@ -176,6 +212,6 @@ mod tests {
         let mut order = Order::default();
         order.text("a");
         order.call(0);
-        assert_eq!(order.parts("p/m"), None);
+        assert_eq!(order.parts(&Maker::new("p/m")), None);
     }
 }

@@ -34,6 +34,8 @@ pub struct Profile {
     pub thinks: bool,
     /// How it is told how much to think.
     pub thinking_by: ThinkingBy,
+    /// What it thought is taken back only behind the very messages that it was thought behind.
+    pub binds_thoughts: bool,
     /// Its text can be held to a JSON Schema.
     pub structured: bool,
     /// It can be shown images.
@@ -75,6 +77,7 @@ pub struct ProfileRow {
     pub samples: Option<bool>,
     pub thinks: Option<bool>,
     pub thinking_by: Option<ThinkingBy>,
+    pub binds_thoughts: Option<bool>,
     pub structured: Option<bool>,
     pub images: Option<bool>,
     pub programs: Option<bool>,
@@ -122,6 +125,7 @@ impl Profile {
         samples: true,
         thinks: false,
         thinking_by: ThinkingBy::Nothing,
+        binds_thoughts: false,
         structured: false,
         images: false,
         programs: false,
@@ -146,6 +150,7 @@ impl Profile {
             samples: row.samples.unwrap_or(self.samples),
             thinks: row.thinks.unwrap_or(self.thinks),
             thinking_by: row.thinking_by.unwrap_or(self.thinking_by),
+            binds_thoughts: row.binds_thoughts.unwrap_or(self.binds_thoughts),
             structured: row.structured.unwrap_or(self.structured),
             images: row.images.unwrap_or(self.images),
             programs: row.programs.unwrap_or(self.programs),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::{EntityId, Hash};
+#[cfg(feature = "http")]
+use cantrip_canon::{FoldId, TurnId};
 use cantrip_loom::{Bodies, CallId, Caller as Asking, Error, Spawn};
 use cantrip_stream::ItemId;
 use cantrip_stream::limits::TURN_ITEMS_MAX;
@@ -233,6 +235,15 @@ impl ItemIds {
     pub(crate) fn call_id(&self, number: usize) -> String {
         format!("{}_{number}", self.owner)
     }
+}
+
+/// Whether an id of a call is one of ours, and not its provider's.
+#[cfg(feature = "http")]
+pub(crate) fn is_minted(id: &str) -> bool {
+    id.rsplit_once('_').is_some_and(|(owner, number)| {
+        number.bytes().all(|byte| byte.is_ascii_digit())
+            && (owner.parse::<TurnId>().is_ok() || owner.parse::<FoldId>().is_ok())
+    })
 }
 
 /// For lists without images.

@@ -53,8 +53,8 @@ impl Crystal for Responses {
     }
 
     async fn ask(&self, request: &Request, heard: &dyn Sink) -> Result<Answer, Failure> {
-        let Endpoint { name, model, .. } = &self.0;
-        let body = body::of(request, name, model, &self.profile()).map_err(|detail| Failure::rejected(name, detail))?;
-        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), name, model)).await
+        let Endpoint { name, maker, model, profile, .. } = &self.0;
+        let body = body::of(request, maker, model, profile).map_err(|detail| Failure::rejected(name, detail))?;
+        self.0.ask(body, Reading::new(Assembler::new(name, request, heard), maker, model)).await
     }
 }

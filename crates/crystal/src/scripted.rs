@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip_canon::EntityId;
-use cantrip_loom::{Finish, ProviderParts, Spawn};
+use cantrip_loom::{Finish, Maker, ProviderParts, Spawn};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -137,7 +137,7 @@ impl Scripted {
             None if response.calls.is_empty() && response.code.is_none() => Finish::Stop,
             None => Finish::Calls,
         };
-        let parts = response.parts.clone().map(|parts| ProviderParts { provider: "scripted".to_owned(), parts });
+        let parts = response.parts.clone().map(|parts| ProviderParts { maker: Maker::new("scripted"), parts });
         let model = response.model.clone().or_else(|| self.0.script.name.clone());
         Ending {
             model: model.unwrap_or_else(|| self.0.name.clone()),

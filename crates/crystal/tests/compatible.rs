@@ -10,7 +10,7 @@ use cantrip_crystal::conformance::{Heard, consistent, sample_request};
 use cantrip_crystal::{
     Answer, Cause, Charge, Choice, Compatible, Crystal, Failure, List, Request, Retry, Sampling, Silence, contract,
 };
-use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, ProviderParts};
+use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Maker, Message, Part, ProviderParts};
 use cantrip_reply::testing::{assert_code, guarded};
 use cantrip_reply::{Code, ReplyType, codes};
 use cantrip_tests::garble;
@@ -249,7 +249,7 @@ async fn the_whole_request_goes_out_in_the_wires_words() {
     let call = |id: &str, args| GateCall { tool_call_id: id.into(), gate: "read".into(), args };
     let parts = |provider: &str| {
         let parts = json!({"reasoning_details": [{"type": "reasoning.encrypted"}]});
-        Some(ProviderParts { provider: provider.to_owned(), parts })
+        Some(ProviderParts { maker: Maker::new(provider), parts })
     };
     let list = List::new();
     list.push(Message::System { content: "You count.".into() });
@@ -315,7 +315,7 @@ async fn parts_of_the_endpoints_own_are_kept_for_it() {
     let (crystal, _) =
         endpoint([stream(&[delta(json!({"content": "a", "reasoning_details": [detail]})), end("stop")])]).await;
     let parts = crystal.ask(&sample_request(1), &Silence).await.unwrap().utterance.parts.unwrap();
-    assert_eq!((&*parts.provider, &parts.parts["reasoning_details"][0]), (crystal.name(), &detail));
+    assert_eq!((parts.maker.crystal(), &parts.parts["reasoning_details"][0]), (crystal.name(), &detail));
 }
 
 fn anything() -> impl Strategy<Value = Value> {

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 #![cfg(feature = "http")]
 
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::Hash;
 use cantrip_crystal::conformance::{Heard, consistent, sample_request};
 use cantrip_crystal::{
-    Access, Answer, AnyCrystal, Cause, Charge, Choice, Compatible, Crystal, Effort, Failure, Format, List, Provider,
-    Request, Retry, Sampling, Silence, Thinking, contract,
+    Access, Answer, AnyCrystal, Cause, Charge, Choice, Compatible, Crystal, Definition, Effort, Failure, Format, List,
+    Profiles, Provider, Request, Retry, Sampling, Silence, Thinking, contract,
 };
 use cantrip_loom::{Bodies, Body, Content, Finish, GateCall, Message, Part, Utterance};
 use cantrip_reply::testing::{assert_code, guarded};
@@ -77,7 +79,8 @@ async fn a_text_is_heard_while_it_is_said() {
         let heard = Heard::default();
         let answer = family.crystal(&url, None).ask(&sample_request(1), &heard).await.unwrap();
         assert_eq!(answer.utterance.content.as_deref(), Some("one two three"));
-        assert_eq!(answer.utterance.parts, None, "nothing of this has to be given back");
+        // Nothing of this has to be given back, but for the id and the status of a message that has them.
+        assert_eq!(answer.utterance.parts.is_some(), family == Family::Responses);
         let deltas =
             heard.events().iter().filter(|event| matches!(event, cantrip_crystal::ItemEvent::Delta(_))).count();
         assert_eq!(deltas, 3, "{family:?}");
@@ -144,27 +147,29 @@ async fn what_only_its_provider_can_read_is_given_back_to_it_in_order_and_to_nob
             Family::Chat => {
                 assert_eq!(given["reasoning_details"], json!([{"type": "reasoning.encrypted", "data": "signed-1"}]));
             }
-            // It signs nothing.
+            // It signs nothing, and wants to read again what it thought.
             Family::Ollama => {
                 let calls = json!([
                     {"function": {"name": "read", "arguments": read}},
                     {"function": {"name": "write", "arguments": write}},
                 ]);
-                assert_eq!(given, json!({"role": "assistant", "content": "I look. ", "tool_calls": calls}));
+                let said =
+                    json!({"role": "assistant", "content": "I look. ", "thinking": "hm, two", "tool_calls": calls});
+                assert_eq!(given, said);
             }
             Family::Gemini => {
                 let expected = json!([
                     {"text": "", "thoughtSignature": "signed-1"},
                     {"text": "I look. "},
-                    {"functionCall": {"name": "read", "args": read}, "thoughtSignature": "signs call_1"},
-                    {"functionCall": {"name": "write", "args": write}, "thoughtSignature": "signs call_2"},
+                    {"functionCall": {"id": "call_1", "name": "read", "args": read}, "thoughtSignature": "signs_call_1"},
+                    {"functionCall": {"id": "call_2", "name": "write", "args": write}, "thoughtSignature": "signs_call_2"},
                 ]);
                 assert_eq!(given, expected);
             }
         }
         for other in Family::ALL.into_iter().filter(|other| *other != family) {
             let body = listed(other, &after(&answer)).await.to_string();
-            assert!(!body.contains("signed-1") && !body.contains("signs call_1"), "{family:?} to {other:?}: {body}");
+            assert!(!body.contains("signed-1") && !body.contains("signs_call_1"), "{family:?} to {other:?}: {body}");
             assert!(body.contains("I look. ") && body.contains("naïve.txt") && body.contains("result of call_2"));
         }
     }
@@ -179,7 +184,8 @@ async fn results_of_calls_made_together_go_back_together() {
     assert_eq!((&results[0]["tool_use_id"], &results[1]["tool_use_id"]), (&json!("call_1"), &json!("call_2")));
     let body = listed(Family::Gemini, &after(&answer)).await;
     let results = &body["contents"][2]["parts"];
-    assert_eq!(results[1], json!({"functionResponse": {"name": "write", "response": {"result": "result of call_2"}}}));
+    let response = json!({"id": "call_2", "name": "write", "response": {"result": "result of call_2"}});
+    assert_eq!(results[1], json!({ "functionResponse": response }));
 }
 
 #[tokio::test]
@@ -422,7 +428,7 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
     let schema = json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]});
     let mark = json!({"type": "ephemeral"});
     let anthropic = json!({
-        "model": "m", "max_tokens": 99, "stream": true, "temperature": 0.5, "top_p": 0.25, "stop_sequences": ["END"],
+        "model": "m", "max_tokens": 99, "stream": true, "stop_sequences": ["END"],
         "system": [{"type": "text", "text": "You count.", "cache_control": mark}],
         "messages": [{"role": "user", "content": [
             {"type": "text", "text": "what is it?"},
@@ -441,7 +447,7 @@ async fn the_whole_request_goes_out_in_each_wires_words() {
             {"role": "system", "content": "You count."},
             {"role": "user", "content": [
                 {"type": "input_text", "text": "what is it?"},
-                {"type": "input_image", "image_url": "data:image/png;base64,AQID"},
+                {"type": "input_image", "image_url": "data:image/png;base64,AQID", "detail": "auto"},
             ]},
         ],
         "tools": [{
@@ -486,7 +492,14 @@ async fn body_to(family: Family, model: &str, request: &Request) -> Value {
 async fn a_call_is_demanded_and_a_temperature_given_only_where_the_model_takes_them() {
     let required = full_request();
     let forced = body_to(Family::Anthropic, "claude-sonnet-4-5", &required).await;
-    assert_eq!((&forced["tool_choice"]["type"], &forced["temperature"]), (&json!("any"), &json!(0.5)));
+    assert_eq!((&forced["tool_choice"]["type"], forced.get("temperature")), (&json!("any"), None));
+    // Whoever says that their model takes them gives it one of them.
+    let mine = Profiles::load("[[model]]\ncrystal = 'anthropic/*'\nsamples = true\n").unwrap();
+    let (url, log) = serve([Family::Anthropic.streamed(&said([Piece::Text(&["a"])], End::Stop))]).await;
+    let older = cantrip_crystal::Anthropic::new("claude-3-haiku", &url, None).unwrap().described_by(&mine);
+    older.ask(&required, &Silence).await.unwrap();
+    let body = log.asked().pop().unwrap().body;
+    assert_eq!((&body["temperature"], body.get("top_p")), (&json!(0.5), None));
     let free = body_to(Family::Anthropic, "claude-sonnet-5-5", &required).await;
     assert_eq!(
         (&free["tool_choice"]["type"], free.get("temperature"), free.get("top_p")),
@@ -533,7 +546,9 @@ async fn a_schema_is_held_by_the_provider_that_can_and_told_in_words_to_the_one_
     let format = Some(Arc::new(Format { name: "count".into(), schema: schema.clone() }));
     let request = Request { format, ..full_request() };
     let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &request).await;
-    assert_eq!(body["output_config"]["format"], json!({"type": "json_schema", "schema": schema}));
+    let mut closed = schema.clone();
+    closed["additionalProperties"] = false.into();
+    assert_eq!(body["output_config"]["format"], json!({"type": "json_schema", "schema": closed}));
     let body = body_to(Family::Responses, "gpt-5", &request).await;
     let told = json!({"type": "json_schema", "name": "count", "schema": schema, "strict": false});
     assert_eq!(body["text"]["format"], told);
@@ -547,6 +562,99 @@ async fn a_schema_is_held_by_the_provider_that_can_and_told_in_words_to_the_one_
         assert!(body.to_string().contains("It must fit this JSON Schema"), "{family:?}: {body}");
         assert_eq!((body.get("output_config"), body.get("response_format"), body.get("text")), (None, None, None));
     }
+}
+
+#[tokio::test]
+async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
+    let number = json!({"type": "integer", "description": "How many.", "minimum": 1, "exclusiveMaximum": 9});
+    let kind = json!({"const": "count"});
+    let schema = json!({"type": "object", "properties": {"n": number, "kind": kind}, "required": ["n"]});
+    let asked = |schema: &Value| {
+        let format = Some(Arc::new(Format { name: "count".into(), schema: schema.clone() }));
+        Request { format, ..full_request() }
+    };
+    let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &asked(&schema)).await;
+    let told = json!({"type": "integer", "description": "How many.\n{\"minimum\":1,\"exclusiveMaximum\":9}"});
+    let expected = json!({
+        "type": "object", "properties": {"n": told, "kind": kind}, "required": ["n"], "additionalProperties": false,
+    });
+    assert_eq!(body["output_config"]["format"]["schema"], expected);
+    let body = body_to(Family::Gemini, "gemini-2.5-flash", &asked(&schema)).await;
+    let told = json!({"type": "integer", "description": "How many.\n{\"exclusiveMaximum\":9}", "minimum": 1});
+    let expected = json!({"type": "object", "properties": {"n": told, "kind": {"enum": ["count"]}}, "required": ["n"]});
+    assert_eq!(body["generationConfig"]["responseJsonSchema"], expected);
+    // What it cannot be held to at all, it is told in words.
+    let open = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let within = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}},
+        "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}});
+    for schema in [open, within] {
+        let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &asked(&schema)).await;
+        assert_eq!(body.get("output_config"), None, "{body}");
+        assert!(body["system"].to_string().contains("It must fit this JSON Schema"), "{body}");
+    }
+    // A tool takes one object: what else may be said at its top is left to whoever checks its arguments.
+    let definition = Definition {
+        name: "either".into(),
+        description: "One or the other.".into(),
+        parameters: json!({"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}),
+    };
+    let request = Request { definitions: vec![definition].into(), ..full_request() };
+    let plain = json!({"type": "object", "properties": {"a": {}}});
+    let anthropic = body_to(Family::Anthropic, "m", &request).await["tools"][0]["input_schema"].clone();
+    let responses = body_to(Family::Responses, "m", &request).await["tools"][0]["parameters"].clone();
+    let chat = body_to(Family::Chat, "m", &request).await["tools"][0]["function"]["parameters"].clone();
+    assert_eq!([anthropic, responses, chat], [plain.clone(), plain.clone(), plain]);
+}
+
+/// Every kind of request, against the types of the providers' own libraries: `test.sh` names a Python that has them.
+#[tokio::test]
+async fn every_body_fits_the_request_types_of_its_providers_own_library() {
+    let Some(python) = std::env::var_os("CANTRIP_TEST_PYTHON").filter(|path| !path.is_empty()) else { return };
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]});
+    let format = Some(Arc::new(Format { name: "count".into(), schema }));
+    let effort = Thinking { effort: Some(Effort::High), tokens: None };
+    let budget = Thinking { effort: None, tokens: Some(3_000) };
+    let of = |thinking| Request { thinking, output_tokens_max: 20_000, ..full_request() };
+    let requests = [
+        full_request(),
+        of(effort),
+        of(budget),
+        Request { format, ..full_request() },
+        Request { choice: Choice::None, ..full_request() },
+    ];
+    let models = [
+        (Family::Anthropic, "anthropic", ["claude-sonnet-5-5", "claude-sonnet-4-5", "claude-3-haiku"]),
+        (Family::Responses, "responses", ["gpt-5", "gpt-4.1", "gpt-3.5-turbo"]),
+        (Family::Chat, "openrouter", ["anthropic/claude-sonnet-5", "x/y", "m"]),
+        (Family::Gemini, "gemini", ["gemini-3.8-flash", "gemini-2.5-flash", "gemini-2.0-flash"]),
+    ];
+    let mut lines = String::new();
+    for (family, wire, models) in models {
+        let answer = ask(family, family.streamed(&everything())).await.unwrap().utterance;
+        for other in Family::ALL {
+            let foreign = ask(other, other.streamed(&everything())).await.unwrap().utterance;
+            for said in [&answer, &foreign] {
+                let body = listed(family, &after(said)).await;
+                lines.push_str(&format!("{}\n", json!({"wire": wire, "body": body})));
+            }
+        }
+        for model in models {
+            for request in &requests {
+                let body = body_to(family, model, request).await;
+                lines.push_str(&format!("{}\n", json!({"wire": wire, "body": body})));
+            }
+        }
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/request_types.py");
+    let mut command = std::process::Command::new(python);
+    command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told.trim(), "anthropic=25 gemini=25 openrouter=25 responses=25", "{output:?}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use cantrip_canon::{IdSource, Timestamp};
 use cantrip_crystal::conformance::{Heard, consistent, sample_request};
 use cantrip_crystal::{Crystal, ItemEvent, Program, Programmed, Replaying, Request, Silence};
-use cantrip_loom::{CallId, Finish, ProviderParts, Spawn, Utterance};
+use cantrip_loom::{CallId, Finish, Maker, ProviderParts, Spawn, Utterance};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
 use futures_util::FutureExt;
@@ -82,7 +82,7 @@ prop_compose! {
     ) -> Utterance {
         let finish = if calls.is_empty() { Finish::Stop } else { Finish::Calls };
         let calls = calls.into_iter().enumerate().map(|(n, args)| thread::call(&format!("c{n}"), args)).collect();
-        let parts = parts.map(|parts| ProviderParts { provider: "anthropic".to_owned(), parts });
+        let parts = parts.map(|parts| ProviderParts { maker: Maker::new("anthropic"), parts });
         Utterance { content, calls, thinking, parts, model: "small".to_owned(), finish }
     }
 }

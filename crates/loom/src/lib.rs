@@ -26,6 +26,7 @@ mod memory;
 mod message;
 mod money;
 mod projection;
+mod provider;
 mod record;
 mod refs;
 pub mod render;
@@ -61,6 +62,7 @@ pub use money::Paid;
 pub use projection::{
     Beginning, CastPart, EntityPart, FoldPart, Needed, Phase, Projection, RootPart, RunPart, Told, TurnPart,
 };
+pub use provider::{Maker, ProviderName};
 pub use record::{Draft, Record};
 pub use spent::Spent;
 pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};

@@ -4,7 +4,7 @@ use cantrip_canon::json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::BodyRef;
+use crate::{BodyRef, Maker};
 
 /// Text, or parts of several kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,9 @@ impl From<String> for Content {
 /// What one provider needs back word for word, and no other can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderParts {
-    pub provider: String,
+    /// The crystal that made them. The record calls it `provider`.
+    #[serde(rename = "provider")]
+    pub maker: Maker,
     pub parts: Value,
 }
 

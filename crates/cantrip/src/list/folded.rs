@@ -94,7 +94,7 @@ impl View {
         let layout = self.laid_out(strategy, to, text);
         let measure = &self.frame.measure;
         let framed = (0..self.framed).filter_map(|at| self.list.get(at).cloned());
-        let stays = (layout.from..self.list.len()).filter_map(|at| layout.at(at, self.list.get(at)?));
+        let stays = (layout.from..self.list.len()).filter_map(|at| Some(self.kept(layout.at(at, self.list.get(at)?)?)));
         let messages = framed.chain(layout.head.iter().cloned()).chain(stays);
         let tokens = messages.fold(0.0, |sum, message| sum + measure.tokens(&message));
         ((tokens + self.frame.tokens()) * self.ratio()).ceil() as u64
@@ -188,6 +188,7 @@ impl View {
             places.push(self.list.len());
             tokens.push(self.tally.tokens);
             if let Some(message) = old.get(at).and_then(|old| layout.at(at, old)) {
+                let message = self.kept(message);
                 self.push(message);
             }
         }
@@ -203,6 +204,17 @@ impl View {
                 group.tokens = until(group.end) - until(group.start);
             }
             (group.start, group.end) = (moved(group.start), moved(group.end));
+        }
+    }
+
+    /// A message that stays. What stands before it is another text now, so thoughts that are bound to what they were
+    /// thought behind would be refused with it.
+    fn kept(&self, message: Arc<Message>) -> Arc<Message> {
+        match &*message {
+            Message::Assistant { content, calls, parts: Some(_) } if self.frame.binds_thoughts => {
+                Arc::new(Message::Assistant { content: content.clone(), calls: calls.clone(), parts: None })
+            }
+            Message::System { .. } | Message::User { .. } | Message::Assistant { .. } | Message::Tool { .. } => message,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cantrip_canon::json;
-use cantrip_loom::{Cantrip, Message};
+use cantrip_loom::{Cantrip, Maker, Message};
 
 use super::Measure;
 
@@ -14,8 +14,10 @@ pub struct Frame {
     pub system_prompt: Option<String>,
     /// What the circle offers, in words, for a crystal that is offered no tools.
     pub capabilities: Option<String>,
-    /// The crystal's name; what another provider made reads differently.
-    pub crystal: String,
+    /// The crystals that may be asked, the cantrip's own first. What the provider of none of them made reads differently.
+    pub crystals: Vec<Maker>,
+    /// What the crystal thought is taken back only behind the very messages that it was thought behind.
+    pub binds_thoughts: bool,
     /// The medium's name; programs are named after it.
     pub medium: String,
     /// Bytes of the definitions that go with every request.
@@ -24,11 +26,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub fn new(crystal: impl Into<String>, medium: impl Into<String>) -> Self {
+    pub fn new(crystal: &str, medium: impl Into<String>) -> Self {
         Self {
             system_prompt: None,
             capabilities: None,
-            crystal: crystal.into(),
+            crystals: vec![Maker::new(crystal)],
+            binds_thoughts: false,
             medium: medium.into(),
             definition_bytes: 0,
             measure: Measure::default(),
@@ -42,7 +45,7 @@ impl Frame {
         Self {
             system_prompt: cantrip.call.system_prompt.clone(),
             definition_bytes: definitions.sum::<usize>() as u64,
-            ..Self::new(cantrip.crystal.clone(), medium)
+            ..Self::new(&cantrip.crystal, medium)
         }
     }
 
@@ -83,13 +86,23 @@ impl Frame {
         self.measure.tokens_of_bytes(self.definition_bytes)
     }
 
-    /// Whether what this provider made can be returned as it is.
-    pub(super) fn is_own(&self, provider: &str) -> bool {
-        provider_of(&self.crystal) == provider
+    /// With crystals that may be asked in its stead.
+    #[must_use]
+    pub fn falling_back_on<'a>(mut self, crystals: impl IntoIterator<Item = &'a str>) -> Self {
+        self.crystals.extend(crystals.into_iter().map(Maker::new));
+        self
     }
-}
 
-/// The provider in a crystal's or a model's name.
-pub(super) fn provider_of(name: &str) -> &str {
-    name.split_once('/').map_or(name, |(provider, _)| provider)
+    /// Whether what this crystal made can be returned as it is: its provider may be asked again.
+    pub(super) fn is_own(&self, maker: &Maker) -> bool {
+        self.crystals.iter().any(|crystal| crystal.shares_provider_with(maker))
+    }
+
+    /// Whether a model of this name, in its provider's words, is one of those that may be asked. A bare name does not say
+    /// whose it is; then it is.
+    pub(super) fn is_own_model(&self, model: &str) -> bool {
+        !model.contains('/')
+            || self.crystals.iter().any(|crystal| crystal.serves(model))
+            || self.is_own(&Maker::new(model))
+    }
 }

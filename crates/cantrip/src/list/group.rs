@@ -4,7 +4,6 @@ use cantrip_canon::{CastId, TurnId};
 use cantrip_loom::render::{self, Ended};
 use cantrip_loom::{Deed, GateCall, GateRecord, Message, Output, Utterance};
 
-use super::frame::provider_of;
 use super::{Closed, Frame, is_delegated};
 use crate::limits::SAID_BYTES_MAX;
 
@@ -77,26 +76,43 @@ impl Parts {
     pub(super) fn messages(&self, frame: &Frame, ended: Ended) -> Vec<Message> {
         let said = &self.utterance;
         let calls = said.calls.iter().enumerate().map(|(at, call)| self.shown(call, at, frame)).collect();
-        let parts = said.parts.clone().filter(|parts| frame.is_own(&parts.provider));
-        let group = render::Group {
+        let parts = said.parts.clone().filter(|parts| frame.is_own(&parts.maker));
+        self.group(frame, ended).messages(calls, parts)
+    }
+
+    fn group<'a>(&'a self, frame: &'a Frame, ended: Ended) -> render::Group<'a> {
+        render::Group {
             from: self.from,
-            utterance: said,
+            utterance: &self.utterance,
             outputs: self.outputs.iter().collect(),
             records: self.records.iter().collect(),
             ended,
             medium: &frame.medium,
             results_bytes_max: render::results_bytes_max(frame.measure.window),
-        };
-        group.messages(calls, parts)
+        }
+    }
+
+    /// The same as it was told before what providers sign came back to them: without it, and with ids of ours. None where
+    /// that makes no difference.
+    pub(super) fn former_messages(&self, frame: &Frame, ended: Ended) -> Option<Vec<Message>> {
+        let maker = &self.utterance.parts.as_ref()?.maker;
+        let differs = frame.is_own(maker) && maker.crystal().contains('/');
+        differs.then(|| {
+            let calls = self.utterance.calls.iter().enumerate().map(|(at, call)| self.renamed(call, at)).collect();
+            self.group(frame, ended).messages(calls, None)
+        })
+    }
+
+    fn renamed(&self, call: &GateCall, at: usize) -> GateCall {
+        GateCall { tool_call_id: format!("{}_{}", self.first, at + 1), ..call.clone() }
     }
 
     /// A call as it is shown: an id that another provider made is replaced by one of ours, the same every time.
     fn shown(&self, call: &GateCall, at: usize, frame: &Frame) -> GateCall {
         let own = match &self.utterance.parts {
-            Some(parts) => frame.is_own(&parts.provider),
-            // A bare model name does not say whose it is; then it is the crystal's own.
-            None => !self.utterance.model.contains('/') || frame.is_own(provider_of(&self.utterance.model)),
+            Some(parts) => frame.is_own(&parts.maker),
+            None => frame.is_own_model(&self.utterance.model),
         };
-        if own { call.clone() } else { GateCall { tool_call_id: format!("{}_{}", self.first, at + 1), ..call.clone() } }
+        if own { call.clone() } else { self.renamed(call, at) }
     }
 }

@@ -9,6 +9,9 @@ use super::{Measure, Pairing};
 pub(super) struct Tally {
     /// Over the hash so far and the canonical text of the next message; so it is taken up from 32 bytes at any place.
     pub(super) digest: Hash,
+    /// The same over the list as it was told before what providers sign came back to them; none while it is the same.
+    /// Threads that were recorded then have it, and are to be replayed as they were.
+    pub(super) former: Option<Hash>,
     pub(super) bytes: u64,
     pub(super) tokens: f64,
     pub(super) pairing: Pairing,
@@ -16,12 +19,21 @@ pub(super) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { digest: bytes_hash(b""), bytes: 0, tokens: 0.0, pairing: Pairing::default() }
+        Self { digest: bytes_hash(b""), former: None, bytes: 0, tokens: 0.0, pairing: Pairing::default() }
     }
 }
 
 impl Tally {
     pub(super) fn take(&mut self, message: &Message, measure: &Measure) {
+        self.take_instead_of(message, message, measure);
+    }
+
+    /// Takes a message that was told otherwise before.
+    pub(super) fn take_instead_of(&mut self, message: &Message, former: &Message, measure: &Measure) {
+        if self.former.is_some() || !std::ptr::eq(message, former) {
+            let before = self.former.unwrap_or(self.digest);
+            self.former = Some(with_written(former, |text| linked_hash(before.as_bytes(), text.as_bytes())));
+        }
         let digest = self.digest;
         let (hash, bytes) = with_written(message, |text| (linked_hash(digest.as_bytes(), text.as_bytes()), text.len()));
         self.digest = hash;

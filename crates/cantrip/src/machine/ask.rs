@@ -353,8 +353,12 @@ impl Machine {
 
     /// Step 6 and 7, then step 8.
     pub(super) fn answered(&mut self, answer: Answer, world: &World<'_>) -> Result<(), Error> {
-        let Answer { utterance, usage, call_items: _ } = answer;
-        self.asking()?.aside = Arc::default();
+        let Answer { mut utterance, usage, call_items: _ } = answer;
+        let aside = std::mem::take(&mut self.asking()?.aside);
+        if !aside.is_empty() && self.facts.cantrip.profile_at(self.place()).binds_thoughts {
+            // What was said aside stands in no later request, so these thoughts would be refused behind them.
+            utterance.parts = None;
+        }
         if let Some(breach) = contract::breach(&utterance) {
             let again = match breach {
                 contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,

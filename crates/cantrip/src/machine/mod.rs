@@ -343,6 +343,11 @@ impl Machine {
         self.view.digest()
     }
 
+    /// The same as it was taken before what providers sign came back to them, where that differs.
+    pub(crate) fn former_digest(&self) -> Option<cantrip_canon::Hash> {
+        self.view.former_digest()
+    }
+
     /// Utterances of this cast so far.
     pub(crate) fn utterances(&self) -> u64 {
         self.utterances

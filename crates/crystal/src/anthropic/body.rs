@@ -5,15 +5,16 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cantrip_canon::stable_hash;
-use cantrip_loom::{Content, Message, Part};
+use cantrip_loom::{Content, Maker, Message, Part, ProviderParts};
 use serde_json::{Map, Value, json};
 
 use crate::limits::THINKING_TOKENS_MIN;
 use crate::order::{Block, blocks, text_of};
+use crate::schema::{for_anthropic, plain_object};
 use crate::{Choice, Profile, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
+/// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
+pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -29,7 +30,7 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
             }
             Message::Assistant { content, calls, parts } => {
                 let text = text_of(content.as_ref());
-                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
+                let blocks = blocks(text.as_deref(), calls, own(parts.as_ref(), maker));
                 ("assistant", blocks.iter().filter_map(block).collect())
             }
         };
@@ -40,7 +41,8 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
         }
     }
     messages.retain(|(_, said)| !said.is_empty());
-    if let Some(format) = request.format.as_ref().filter(|_| !profile.structured) {
+    let held = request.format.as_ref().filter(|_| profile.structured).and_then(|format| for_anthropic(&format.schema));
+    if let Some(format) = request.format.as_ref().filter(|_| held.is_none()) {
         system.push(json!({"type": "text", "text": format.in_words()}));
     }
     mark(system.last_mut());
@@ -66,19 +68,20 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
         ThinkingBy::Budget => request.thinking.budget(request.output_tokens_max),
         ThinkingBy::Nothing | ThinkingBy::Effort => None,
     };
-    let budget = budget.filter(|tokens| *tokens >= THINKING_TOKENS_MIN);
+    let budget = budget.filter(|tokens| *tokens >= THINKING_TOKENS_MIN && may_think(request, maker));
     set("thinking", budget.map(|tokens| json!({"type": "enabled", "budget_tokens": tokens})));
-    // A model that thinks by a budget takes no temperature, and others have none at all.
+    // The newer version of this wire has neither. Under the older one a model that thinks by a budget takes none, and
+    // any other takes one of the two.
     if profile.samples && budget.is_none() {
         set("temperature", sampling.temperature.map(Value::from));
-        set("top_p", sampling.top_p.map(Value::from));
+        set("top_p", sampling.top_p.filter(|_| sampling.temperature.is_none()).map(Value::from));
     }
     let mut output = Map::new();
     if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
         output.insert("effort".to_owned(), effort.as_str().into());
     }
-    if let Some(format) = request.format.as_ref().filter(|_| profile.structured) {
-        output.insert("format".to_owned(), json!({"type": "json_schema", "schema": format.schema}));
+    if let Some(schema) = held {
+        output.insert("format".to_owned(), json!({"type": "json_schema", "schema": schema}));
     }
     set("output_config", (!output.is_empty()).then_some(Value::Object(output)));
     set("stop_sequences", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
@@ -87,7 +90,7 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
             json!({
                 "name": definition.name,
                 "description": definition.description,
-                "input_schema": definition.parameters,
+                "input_schema": plain_object(&definition.parameters),
             })
         });
         let mut tools: Vec<Value> = tools.collect();
@@ -103,6 +106,28 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
         set("tool_choice", Some(json!({ "type": choice })));
     }
     Ok(body)
+}
+
+/// The parts that are given back: those of the same provider, whichever of its models made them.
+fn own<'a>(parts: Option<&'a ProviderParts>, maker: &Maker) -> Option<&'a ProviderParts> {
+    parts.filter(|parts| parts.maker.shares_provider_with(maker))
+}
+
+/// Whether thoughts can be asked for here. Behind results they cannot where what led to the calls did not begin with a
+/// thought of this provider's: another one called, or no thoughts were asked for then.
+fn may_think(request: &Request, maker: &Maker) -> bool {
+    let user =
+        request.messages.iter().enumerate().filter(|(_, message)| matches!(message, Message::User { .. })).last();
+    let answers = request.messages.iter().skip(user.map_or(0, |(at, _)| at + 1));
+    let first = answers.into_iter().find_map(|message| match message {
+        Message::Assistant { content, calls, parts } => Some((content, calls, parts)),
+        Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+    });
+    first.is_none_or(|(content, calls, parts)| {
+        let text = text_of(content.as_ref());
+        let blocks = blocks(text.as_deref(), calls, own(parts.as_ref(), maker));
+        matches!(blocks.first(), Some(Block::Own(_)))
+    })
 }
 
 /// Up to here the next request will be the same. What was thought cannot be marked.

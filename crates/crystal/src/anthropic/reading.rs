@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Usage};
+use cantrip_loom::{Finish, Maker, Usage};
 use serde_json::{Value, json};
 
 use crate::assembler::{Assembler, Ending};
@@ -15,7 +15,7 @@ use crate::{Answer, Cause, Charge, Failure};
 /// Reads the events of one answer.
 pub(super) struct Reading<'a> {
     said: Assembler<'a>,
-    name: &'a str,
+    maker: &'a Maker,
     model: String,
     finish: Option<Finish>,
     usage: Option<Counted>,
@@ -46,10 +46,10 @@ struct Counted {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
         Self {
             said,
-            name,
+            maker,
             model: model.to_owned(),
             finish: None,
             usage: None,
@@ -208,7 +208,7 @@ impl Reads for Reading<'_> {
         let Some(finish) = self.finish.clone() else {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
-        let parts = self.order.parts(self.name);
+        let parts = self.order.parts(self.maker);
         self.said.finish(Ending { model: self.model, finish, usage: self.usage.map(usage), parts })
     }
 

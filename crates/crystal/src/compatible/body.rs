@@ -1,25 +1,26 @@
 //! What is sent.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cantrip_canon::json::put_text;
-use cantrip_loom::{Content, GateCall, Message, Part};
+use cantrip_loom::{Content, GateCall, Maker, Message, Part};
 use serde_json::{Value, json};
 
 use crate::assembler::written as arguments;
-use crate::http::{Body, Listed};
+use crate::http::{Body, Endpoint, Listed};
 use crate::list::element;
-use crate::{Choice, Definition, Profile, Request, ThinkingBy};
+use crate::schema::plain_object;
+use crate::{Choice, Definition, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &Arc<str>, model: &str, profile: &Profile) -> Result<Body, String> {
+/// The body of a request to this endpoint, or why this list cannot be sent. What it made itself is given back.
+pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
+    let Endpoint { name, maker, model, profile, .. } = endpoint;
     let format = request.format.as_ref();
     let told =
         format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
-    let write = |message: &Message| written(message, request, name);
+    let write = |message: &Message| written(message, request, maker);
     let mut messages = request.messages.written(name, write)?;
     if let Some(told) = told {
         messages.push(element(request.messages.len(), &told.to_string()));
@@ -77,14 +78,14 @@ fn tools(definitions: &[Definition]) -> String {
         text.push_str(",\"description\":");
         put_text(&mut text, description);
         // Writing to a string does not fail.
-        let _ = write!(text, ",\"parameters\":{parameters}}}}}");
+        let _ = write!(text, ",\"parameters\":{}}}}}", plain_object(parameters));
     }
     text
 }
 
 /// A message as an element of the list. It is written without a tree of values: of a long thread this is most of what a
 /// request costs.
-fn written(message: &Message, request: &Request, name: &str) -> Result<String, String> {
+fn written(message: &Message, request: &Request, maker: &Maker) -> Result<String, String> {
     let mut text = String::from("{\"role\":");
     match message {
         Message::System { content } => {
@@ -105,8 +106,8 @@ fn written(message: &Message, request: &Request, name: &str) -> Result<String, S
             put_text(&mut text, &content.text());
         }
         Message::Assistant { content, calls, parts } => {
-            // Only what this endpoint said itself; what another one said, it cannot read.
-            let own = parts.as_ref().filter(|own| own.provider == name).and_then(|own| own.parts.as_object());
+            // Only what this very model said. A gateway may serve another one from elsewhere, where nobody can read it.
+            let own = parts.as_ref().filter(|own| own.maker == *maker).and_then(|own| own.parts.as_object());
             let is_own = |key: &str| own.is_some_and(|own| own.contains_key(key));
             text.push_str("\"assistant\"");
             if !is_own("content") {

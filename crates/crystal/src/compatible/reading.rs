@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, ProviderParts, Usage};
+use cantrip_loom::{Finish, Maker, ProviderParts, Usage};
 use serde_json::{Map, Value, json};
 
 use crate::assembler::{Assembler, Ending};
@@ -13,7 +13,7 @@ use crate::{Answer, Cause, Charge, Failure};
 /// Reads the chunks of one answer.
 pub(super) struct Reading<'a> {
     said: Assembler<'a>,
-    name: &'a str,
+    maker: &'a Maker,
     model: String,
     finish: Option<Finish>,
     refused: bool,
@@ -29,10 +29,10 @@ pub(super) struct Reading<'a> {
 const UNNUMBERED: u64 = 1 << 40;
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
         Self {
             said,
-            name,
+            maker,
             model: model.to_owned(),
             finish: None,
             refused: false,
@@ -73,7 +73,9 @@ impl<'a> Reading<'a> {
             if self.details_bytes > ANSWER_BYTES_MAX {
                 return Err(Cause::TooLarge { limit: ANSWER_BYTES_MAX, unit: "bytes" });
             }
-            self.details.push(detail.clone());
+            if !self.details.last_mut().is_some_and(|last| continued(last, detail)) {
+                self.details.push(detail.clone());
+            }
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             self.call(call)?;
@@ -120,7 +122,7 @@ impl Reads for Reading<'_> {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
         let details = (!self.details.is_empty()).then(|| json!({"reasoning_details": self.details}));
-        let parts = details.map(|parts| ProviderParts { provider: self.name.to_owned(), parts });
+        let parts = details.map(|parts| ProviderParts { maker: self.maker.clone(), parts });
         let finish = if self.refused { Finish::Refusal } else { finish };
         self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
     }
@@ -132,6 +134,26 @@ impl Reads for Reading<'_> {
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
         refusal(status, body, retry_after)
     }
+}
+
+/// Joins a piece of reasoning with the one it continues: of the same kind, with the same index. Whether it does.
+fn continued(last: &mut Value, piece: &Value) -> bool {
+    let same = |key: &str| last[key] == piece[key] || piece[key].is_null();
+    let (Some(_), true) = (piece["index"].as_u64(), same("type") && last["index"] == piece["index"] && same("id"))
+    else {
+        return false;
+    };
+    let (Value::Object(last), Value::Object(piece)) = (last, piece) else { return false };
+    for (key, value) in piece {
+        match (key.as_str(), last.get_mut(key), value) {
+            ("text" | "summary" | "data", Some(Value::String(before)), Value::String(more)) => before.push_str(more),
+            (_, _, Value::Null) => {}
+            _ => {
+                last.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    true
 }
 
 fn finished(word: &str) -> Finish {

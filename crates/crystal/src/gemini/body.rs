@@ -2,14 +2,20 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cantrip_loom::{Content, Message, Part};
+use cantrip_loom::{Content, Maker, Message, Part};
 use serde_json::{Map, Value, json};
 
 use crate::order::{Block, blocks, text_of};
+use crate::request::is_minted;
+use crate::schema::for_gemini;
 use crate::{Choice, Profile, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Value, String> {
+/// What stands in the place of a signature on a call that this model did not sign, after the provider's documentation: a
+/// call without one is refused, and so may be one that another model signed.
+const UNSIGNED: &str = "skip_thought_signature_validator";
+
+/// The body of a request, or why this list cannot be sent. What `maker` made is given back.
+pub(super) fn of(request: &Request, maker: &Maker, profile: &Profile) -> Result<Value, String> {
     let mut system = Vec::new();
     let mut contents: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages.iter() {
@@ -19,17 +25,22 @@ pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Val
                 continue;
             }
             Message::User { content } => ("user", shown(content, request)?),
-            // Its results go by the name of the function, in the order of the calls.
-            Message::Tool { gate, content, .. } => {
-                let mut said =
-                    vec![json!({"functionResponse": {"name": gate, "response": {"result": content.text()}}})];
+            // Its results go by the name of the function, in the order of the calls, and by the id if the call has one.
+            Message::Tool { tool_call_id, gate, content } => {
+                let mut response = json!({"name": gate, "response": {"result": content.text()}});
+                identify(&mut response, tool_call_id);
+                let mut said = vec![json!({ "functionResponse": response })];
                 said.extend(shown(content, request)?.into_iter().filter(|part| part.get("inlineData").is_some()));
                 ("user", said)
             }
             Message::Assistant { content, calls, parts } => {
                 let text = text_of(content.as_ref());
-                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
-                ("model", blocks.iter().map(part).collect())
+                let own = parts.as_ref().filter(|parts| parts.maker == *maker);
+                let mut said: Vec<Value> = blocks(text.as_deref(), calls, own).iter().filter_map(part).collect();
+                if signs_calls(profile) {
+                    sign(&mut said);
+                }
+                ("model", said)
             }
         };
         // The results of parallel calls belong into one message.
@@ -53,7 +64,7 @@ pub(super) fn of(request: &Request, name: &str, profile: &Profile) -> Result<Val
             json!({
                 "name": definition.name,
                 "description": definition.description,
-                "parametersJsonSchema": definition.parameters,
+                "parametersJsonSchema": for_gemini(&definition.parameters),
             })
         });
         body["tools"] = json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]);
@@ -81,7 +92,7 @@ fn generation(request: &Request, profile: &Profile) -> Value {
     config.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     if let Some(format) = request.format.as_ref().filter(|_| profile.structured) {
         config.insert("responseMimeType".to_owned(), "application/json".into());
-        config.insert("responseJsonSchema".to_owned(), format.schema.clone());
+        config.insert("responseJsonSchema".to_owned(), for_gemini(&format.schema));
     }
     Value::Object(config)
 }
@@ -105,9 +116,30 @@ fn thinking(request: &Request, profile: &Profile) -> Option<Value> {
     (!config.is_empty()).then_some(Value::Object(config))
 }
 
-fn part(block: &Block<'_>) -> Value {
+/// Whether it refuses calls without a signature: models that think, from the third generation on.
+fn signs_calls(profile: &Profile) -> bool {
+    profile.thinks && profile.thinking_by != ThinkingBy::Budget
+}
+
+/// The first of the calls that were made at once has a signature.
+fn sign(parts: &mut [Value]) {
+    let first = parts.iter_mut().find(|part| part.get("functionCall").is_some());
+    if let Some(Value::Object(call)) = first {
+        call.entry("thoughtSignature").or_insert_with(|| UNSIGNED.into());
+    }
+}
+
+/// Says which call it is, in the provider's own words if it has any.
+fn identify(call: &mut Value, id: &str) {
+    if !is_minted(id) {
+        call["id"] = id.into();
+    }
+}
+
+fn part(block: &Block<'_>) -> Option<Value> {
     let (mut part, with) = match block {
-        Block::Own(own) => return (*own).clone(),
+        Block::Own(own) => return Some((*own).clone()),
+        Block::Text("", None) => return None,
         Block::Text(text, with) => (json!({ "text": text }), with),
         Block::Call(call, with) => {
             let args = match &call.args {
@@ -117,13 +149,15 @@ fn part(block: &Block<'_>) -> Value {
                     Map::from_iter([("unreadable".to_owned(), other.clone())]).into()
                 }
             };
-            (json!({"functionCall": {"name": call.gate, "args": args}}), with)
+            let mut asked = json!({"name": call.gate, "args": args});
+            identify(&mut asked, &call.tool_call_id);
+            (json!({ "functionCall": asked }), with)
         }
     };
     if let (Value::Object(part), Some(with)) = (&mut part, with) {
         part.extend(with.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
-    part
+    Some(part)
 }
 
 fn shown(content: &Content, request: &Request) -> Result<Vec<Value>, String> {

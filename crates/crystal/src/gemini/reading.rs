@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Usage};
+use cantrip_loom::{Finish, Maker, Usage};
 use serde_json::Value;
 
 use crate::assembler::{Assembler, Ending};
@@ -13,7 +13,7 @@ use crate::{Answer, Cause, Charge, Failure};
 /// Reads the chunks of one answer. There is no end mark: a stream has ended well once it said why.
 pub(super) struct Reading<'a> {
     said: Assembler<'a>,
-    name: &'a str,
+    maker: &'a Maker,
     model: String,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -21,8 +21,8 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
-        Self { said, name, model: model.to_owned(), finish: None, usage: None, order: Order::default() }
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
+        Self { said, maker, model: model.to_owned(), finish: None, usage: None, order: Order::default() }
     }
 
     fn chunk(&mut self, chunk: &Value) -> Result<(), Cause> {
@@ -51,20 +51,28 @@ impl<'a> Reading<'a> {
     }
 
     fn part(&mut self, part: &Value) -> Result<(), Cause> {
+        let signature = part.get("thoughtSignature").filter(|signature| signature.is_string());
         if let Some(call) = part.get("functionCall") {
             self.call(call)?;
-        } else if let Some(text) = part["text"].as_str() {
-            if part["thought"] == true {
-                return self.said.thinking(text);
-            }
-            self.order.text(text);
-            self.said.text(text)?;
+            return signature.map_or(Ok(()), |signature| self.order.attach("thoughtSignature", signature));
         }
-        match part.get("thoughtSignature").filter(|signature| signature.is_string()) {
-            // On a part of its own, without anything to stand on, it is given back as it came.
-            Some(_) if part["text"] == "" => self.order.own(part.clone()),
-            Some(signature) => self.order.attach("thoughtSignature", signature),
-            None => Ok(()),
+        let text = part["text"].as_str().unwrap_or_default();
+        match (part["thought"] == true, signature) {
+            (true, None) => self.said.thinking(text),
+            (true, Some(_)) => {
+                self.order.own(part.clone())?;
+                self.said.thinking(text)
+            }
+            (false, None) => {
+                self.order.text(text);
+                self.said.text(text)
+            }
+            // On a part without anything to stand on, it is given back as it came.
+            (false, Some(_)) if text.is_empty() => self.order.own(part.clone()),
+            (false, Some(signature)) => {
+                self.order.text_with(text, "thoughtSignature", signature)?;
+                self.said.text(text)
+            }
         }
     }
 
@@ -102,7 +110,7 @@ impl Reads for Reading<'_> {
         let Some(finish) = self.finish.clone() else {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
-        let parts = self.order.parts(self.name);
+        let parts = self.order.parts(self.maker);
         self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
     }
 

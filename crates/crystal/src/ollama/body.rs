@@ -2,15 +2,17 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cantrip_loom::{Content, Message, Part};
+use cantrip_loom::{Content, Maker, Message, Part};
 use serde_json::{Map, Value, json};
 
+use crate::http::Endpoint;
 use crate::limits::OLLAMA_WINDOW_DEFAULT;
 use crate::{Choice, Profile, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent.
-pub(super) fn of(request: &Request, model: &str, profile: &Profile) -> Result<Value, String> {
-    let messages = request.messages.iter().map(|message| wire(message, request));
+/// The body of a request to this endpoint, or why this list cannot be sent.
+pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
+    let Endpoint { maker, model, profile, .. } = endpoint;
+    let messages = request.messages.iter().map(|message| wire(message, request, maker));
     let mut body = json!({
         "model": model,
         "messages": messages.collect::<Result<Vec<_>, _>>()?,
@@ -53,7 +55,7 @@ fn options(request: &Request, profile: &Profile) -> Value {
     Value::Object(options)
 }
 
-fn wire(message: &Message, request: &Request) -> Result<Value, String> {
+fn wire(message: &Message, request: &Request, maker: &Maker) -> Result<Value, String> {
     Ok(match message {
         Message::System { content } => json!({"role": "system", "content": content.text()}),
         Message::User { content } => {
@@ -68,9 +70,13 @@ fn wire(message: &Message, request: &Request) -> Result<Value, String> {
         Message::Tool { gate, content, .. } => {
             json!({"role": "tool", "tool_name": gate, "content": content.text()})
         }
-        Message::Assistant { content, calls, .. } => {
+        Message::Assistant { content, calls, parts } => {
             let text = content.as_ref().map(Content::text).unwrap_or_default();
             let mut message = json!({"role": "assistant", "content": text});
+            let own = parts.as_ref().filter(|parts| parts.maker == *maker);
+            if let Some(thinking) = own.and_then(|own| own.parts["thinking"].as_str()) {
+                message["thinking"] = thinking.into();
+            }
             if !calls.is_empty() {
                 let calls = calls.iter().map(|call| {
                     let arguments = match &call.args {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Usage};
-use serde_json::Value;
+use cantrip_loom::{Finish, Maker, ProviderParts, Usage};
+use serde_json::{Value, json};
 
 use crate::assembler::{Assembler, Ending};
 use crate::http::{Reads, Step, message, parsed};
@@ -12,14 +12,17 @@ use crate::{Answer, Cause, Charge, Failure};
 /// Reads the lines of one answer; the last one says that it is.
 pub(super) struct Reading<'a> {
     said: Assembler<'a>,
+    maker: &'a Maker,
     model: String,
+    /// What was thought: a model that calls something wants it back with the results.
+    thinking: String,
     finish: Option<Finish>,
     usage: Option<Usage>,
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(said: Assembler<'a>, model: &str) -> Self {
-        Self { said, model: model.to_owned(), finish: None, usage: None }
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
+        Self { said, maker, model: model.to_owned(), thinking: String::new(), finish: None, usage: None }
     }
 
     fn line(&mut self, line: &Value) -> Result<Step, Cause> {
@@ -31,7 +34,9 @@ impl<'a> Reading<'a> {
             model.clone_into(&mut self.model);
         }
         let said = &line["message"];
-        self.said.thinking(said["thinking"].as_str().unwrap_or_default())?;
+        let thought = said["thinking"].as_str().unwrap_or_default();
+        self.said.thinking(thought)?;
+        self.thinking.push_str(thought);
         self.said.text(said["content"].as_str().unwrap_or_default())?;
         for call in said["tool_calls"].as_array().into_iter().flatten() {
             self.call(call)?;
@@ -80,7 +85,10 @@ impl Reads for Reading<'_> {
         let Some(finish) = self.finish.clone() else {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
-        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts: None })
+        let wanted = self.said.calls() > 0 && !self.thinking.is_empty();
+        let parts =
+            wanted.then(|| ProviderParts { maker: self.maker.clone(), parts: json!({"thinking": self.thinking}) });
+        self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
     }
 
     fn fail(self, cause: Cause) -> Failure {

@@ -2,15 +2,16 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cantrip_loom::{Content, Message, Part};
-use serde_json::{Value, json};
+use cantrip_loom::{Content, Maker, Message, Part};
+use serde_json::{Map, Value, json};
 
 use crate::assembler::written;
 use crate::order::{Block, blocks, text_of};
+use crate::schema::plain_object;
 use crate::{Profile, Request, ThinkingBy};
 
-/// The body of a request, or why this list cannot be sent. `name` is the crystal's: parts of its own are given back.
-pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) -> Result<Value, String> {
+/// The body of a request, or why this list cannot be sent. What the provider of `maker` made is given back.
+pub(super) fn of(request: &Request, maker: &Maker, model: &str, profile: &Profile) -> Result<Value, String> {
     let mut input = Vec::new();
     for message in request.messages.iter() {
         match message {
@@ -25,8 +26,8 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
             }
             Message::Assistant { content, calls, parts } => {
                 let text = text_of(content.as_ref());
-                let blocks = blocks(name, text.as_deref(), calls, parts.as_ref());
-                input.extend(blocks.iter().map(item));
+                let own = parts.as_ref().filter(|parts| parts.maker.shares_provider_with(maker));
+                input.extend(blocks(text.as_deref(), calls, own).iter().filter_map(item));
             }
         }
     }
@@ -65,7 +66,7 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
                 "type": "function",
                 "name": definition.name,
                 "description": definition.description,
-                "parameters": definition.parameters,
+                "parameters": plain_object(&definition.parameters),
                 "strict": false,
             })
         });
@@ -75,19 +76,28 @@ pub(super) fn of(request: &Request, name: &str, model: &str, profile: &Profile) 
     Ok(body)
 }
 
-fn item(block: &Block<'_>) -> Value {
-    match block {
-        Block::Own(own) => (*own).clone(),
-        Block::Text(text, _) => {
-            json!({"role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}], "type": "message"})
+/// An item of the input; none for a message that says nothing.
+fn item(block: &Block<'_>) -> Option<Value> {
+    let (mut item, with) = match block {
+        Block::Own(own) => return Some((*own).clone()),
+        Block::Text(text, _) if text.trim().is_empty() => return None,
+        // A message that the provider made has the id and the status that it came with.
+        Block::Text(text, with) if with.is_some_and(|with| with.contains_key("id") && with.contains_key("status")) => {
+            let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
+            (json!({"type": "message", "role": "assistant", "content": content}), *with)
         }
-        Block::Call(call, _) => json!({
-            "type": "function_call",
-            "call_id": call.tool_call_id,
-            "name": call.gate,
-            "arguments": written(&call.args),
-        }),
+        // Any other was said by someone else, or before they were kept.
+        Block::Text(text, _) => (json!({"role": "assistant", "content": text}), None),
+        Block::Call(call, with) => {
+            let arguments = written(&call.args);
+            let item = json!({"type": "function_call", "call_id": call.tool_call_id, "name": call.gate, "arguments": arguments});
+            (item, *with)
+        }
+    };
+    if let (Value::Object(item), Some(with)) = (&mut item, with) {
+        item.extend(with.iter().map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>());
     }
+    Some(item)
 }
 
 fn shown(content: &Content, request: &Request) -> Result<Value, String> {
@@ -101,7 +111,7 @@ fn shown(content: &Content, request: &Request) -> Result<Value, String> {
             let bytes =
                 request.bodies.body(&image.hash).map_err(|error| format!("an image cannot be read: {error}"))?;
             let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
-            Ok(json!({"type": "input_image", "image_url": url}))
+            Ok(json!({"type": "input_image", "image_url": url, "detail": "auto"}))
         }
     });
     shown.collect()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cantrip_loom::{Finish, Usage};
+use cantrip_loom::{Finish, Maker, Usage};
 use serde_json::Value;
 
 use crate::assembler::{Assembler, Ending};
@@ -13,20 +13,32 @@ use crate::{Answer, Cause, Charge, Failure};
 /// Reads the events of one answer. An item is known by its place in the output.
 pub(super) struct Reading<'a> {
     said: Assembler<'a>,
-    name: &'a str,
+    maker: &'a Maker,
     model: String,
     finish: Option<Finish>,
     refused: bool,
     usage: Option<Usage>,
     order: Order,
+    /// The message that is being said has text.
+    wrote: bool,
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(said: Assembler<'a>, name: &'a str, model: &str) -> Self {
-        Self { said, name, model: model.to_owned(), finish: None, refused: false, usage: None, order: Order::default() }
+    pub(super) fn new(said: Assembler<'a>, maker: &'a Maker, model: &str) -> Self {
+        Self {
+            said,
+            maker,
+            model: model.to_owned(),
+            finish: None,
+            refused: false,
+            usage: None,
+            order: Order::default(),
+            wrote: false,
+        }
     }
 
     fn text(&mut self, piece: &str) -> Result<(), Cause> {
+        self.wrote |= !piece.is_empty();
         self.order.text(piece);
         self.said.text(piece)
     }
@@ -48,6 +60,7 @@ impl<'a> Reading<'a> {
         match item["type"].as_str() {
             Some("function_call") => self.call(index, item),
             Some("message" | "reasoning") => {
+                self.wrote = false;
                 self.said.border();
                 Ok(())
             }
@@ -64,15 +77,20 @@ impl<'a> Reading<'a> {
                     self.said.arguments_so_far(index, arguments)?;
                 }
                 self.said.call_end(index)?;
+                self.attach(item, &["id", "status", "namespace", "caller"])?;
             }
             Some("message") => {
                 if !told {
+                    self.wrote = false;
                     for part in item["content"].as_array().into_iter().flatten() {
                         self.text(part["text"].as_str().unwrap_or_default())?;
                         self.refusal(part["refusal"].as_str().unwrap_or_default())?;
                     }
                 }
                 self.said.border();
+                if std::mem::take(&mut self.wrote) {
+                    self.attach(item, &["id", "status", "phase"])?;
+                }
             }
             Some("reasoning") => {
                 if !told {
@@ -91,6 +109,16 @@ impl<'a> Reading<'a> {
                 }
             }
             Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps what the provider wants back on an item beside its text, or its name and arguments.
+    fn attach(&mut self, item: &Value, keys: &[&str]) -> Result<(), Cause> {
+        for key in keys {
+            if let Some(value) = item.get(*key).filter(|value| !value.is_null()) {
+                self.order.attach(key, value)?;
+            }
         }
         Ok(())
     }
@@ -159,7 +187,7 @@ impl Reads for Reading<'_> {
             return Err(self.fail(Cause::Broken { detail: "the answer ended without saying why".into() }));
         };
         let finish = if self.refused { Finish::Refusal } else { finish };
-        let parts = self.order.parts(self.name);
+        let parts = self.order.parts(self.maker);
         self.said.finish(Ending { model: self.model, finish, usage: self.usage, parts })
     }
 

@@ -377,7 +377,7 @@ fn gemini_parts(piece: &Piece) -> Vec<Value> {
         Piece::Text(chunks) => chunks.iter().map(|chunk| json!({ "text": chunk })).collect(),
         Piece::Call(id, name, arguments) => {
             vec![
-                json!({"functionCall": {"id": id, "name": name, "args": parsed(arguments)}, "thoughtSignature": format!("signs {id}")}),
+                json!({"functionCall": {"id": id, "name": name, "args": parsed(arguments)}, "thoughtSignature": format!("signs_{id}")}),
             ]
         }
     }

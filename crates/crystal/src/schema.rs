@@ -1,0 +1,208 @@
+//! How is a JSON Schema said to a provider that takes a part of the language only?
+//!
+//! A provider refuses a request whose schema has a keyword that it does not know. What is left out here is checked by
+//! whoever asked, in either case, so a model that is told less is held to the same.
+
+use serde_json::{Map, Value, json};
+
+/// Combinations that tools must not have at the top of their parameters, which are one object.
+const COMBINATIONS: [&str; 5] = ["oneOf", "anyOf", "allOf", "not", "enum"];
+
+/// The parameters of a tool for a provider that takes an object at the top and nothing else.
+pub(crate) fn plain_object(parameters: &Value) -> Value {
+    let mut object = parameters.clone();
+    if let Value::Object(object) = &mut object {
+        COMBINATIONS.iter().for_each(|keyword| {
+            object.shift_remove(*keyword);
+        });
+        object.entry("type").or_insert_with(|| "object".into());
+    }
+    object
+}
+
+/// What Gemini documents for `parametersJsonSchema` and `responseJsonSchema`.
+const GEMINI: [&str; 21] = [
+    "$id",
+    "$defs",
+    "$ref",
+    "$anchor",
+    "type",
+    "format",
+    "title",
+    "description",
+    "enum",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "oneOf",
+    "properties",
+    "additionalProperties",
+    "required",
+    "propertyOrdering",
+];
+
+/// The same schema in the keywords that Gemini takes. What it does not take is told in the description.
+pub(crate) fn for_gemini(schema: &Value) -> Value {
+    let Value::Object(object) = schema else { return schema.clone() };
+    let (mut kept, mut left) = (Map::new(), Map::new());
+    // A reference stands alone there.
+    let refers = object.contains_key("$ref");
+    for (keyword, value) in object {
+        match keyword.as_str() {
+            known if GEMINI.contains(&known) && (!refers || known.starts_with('$')) => {
+                kept.insert(keyword.clone(), with_schemas(keyword, value));
+            }
+            "const" if !refers => {
+                kept.insert("enum".to_owned(), json!([value]));
+            }
+            "$schema" | "$comment" | "examples" => {}
+            _ if refers => {}
+            _ => {
+                left.insert(keyword.clone(), value.clone());
+            }
+        }
+    }
+    tell(&mut kept, left);
+    kept.into()
+}
+
+/// The value of a keyword, with each schema in it said for Gemini.
+fn with_schemas(keyword: &str, value: &Value) -> Value {
+    match (keyword, value) {
+        ("properties" | "$defs", Value::Object(named)) => {
+            named.iter().map(|(name, schema)| (name.clone(), for_gemini(schema))).collect::<Map<_, _>>().into()
+        }
+        ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => {
+            schemas.iter().map(for_gemini).collect::<Vec<_>>().into()
+        }
+        ("items" | "additionalProperties", schema @ Value::Object(_)) => for_gemini(schema),
+        (_, value) => value.clone(),
+    }
+}
+
+/// String formats that Anthropic holds an answer to.
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
+
+/// The same schema as Anthropic can hold an answer to; none where it cannot: an object with names that are not known, a
+/// schema that contains itself, a place of which nothing is said.
+pub(crate) fn for_anthropic(schema: &Value) -> Option<Value> {
+    if recursive(schema) { None } else { closed(schema) }
+}
+
+fn closed(schema: &Value) -> Option<Value> {
+    let object = schema.as_object()?;
+    let mut kept = Map::new();
+    if let Some(Value::Object(named)) = object.get("$defs") {
+        let named: Option<Map<String, Value>> =
+            named.iter().map(|(name, schema)| Some((name.clone(), closed(schema)?))).collect();
+        kept.insert("$defs".to_owned(), named?.into());
+    }
+    if let Some(reference) = object.get("$ref") {
+        kept.insert("$ref".to_owned(), reference.clone());
+        return Some(kept.into());
+    }
+    let mut left = Map::new();
+    for (keyword, value) in object {
+        match (keyword.as_str(), value) {
+            ("$defs" | "$schema" | "$comment" | "examples" | "additionalProperties", _) => {}
+            ("type" | "title" | "description" | "required" | "const", _) => {
+                kept.insert(keyword.clone(), value.clone());
+            }
+            ("enum", Value::Array(values)) if values.iter().all(|value| !value.is_object() && !value.is_array()) => {
+                kept.insert(keyword.clone(), value.clone());
+            }
+            ("anyOf" | "oneOf" | "allOf", Value::Array(variants)) => {
+                let variants: Option<Vec<Value>> = variants.iter().map(|variant| closed(variant)).collect();
+                let keyword = if keyword == "allOf" { "allOf" } else { "anyOf" };
+                kept.insert(keyword.to_owned(), variants?.into());
+            }
+            ("properties", Value::Object(properties)) => {
+                let properties: Option<Map<String, Value>> =
+                    properties.iter().map(|(name, schema)| Some((name.clone(), closed(schema)?))).collect();
+                kept.insert(keyword.clone(), properties?.into());
+            }
+            ("items", items) => {
+                kept.insert(keyword.clone(), closed(items)?);
+            }
+            ("minItems", number) if matches!(number.as_u64(), Some(0 | 1)) => {
+                kept.insert(keyword.clone(), value.clone());
+            }
+            ("format", Value::String(format)) if FORMATS.contains(&format.as_str()) => {
+                kept.insert(keyword.clone(), value.clone());
+            }
+            _ => {
+                left.insert(keyword.clone(), value.clone());
+            }
+        }
+    }
+    let says = ["type", "anyOf", "allOf", "enum", "const"].iter().any(|keyword| kept.contains_key(*keyword));
+    let is_object = kept.get("type").is_some_and(|kind| kind == "object");
+    let open = object.get("additionalProperties").is_some_and(|more| more != &Value::Bool(false));
+    if !says || (is_object && (open || !kept.contains_key("properties"))) {
+        return None;
+    }
+    if is_object {
+        kept.insert("additionalProperties".to_owned(), false.into());
+    }
+    tell(&mut kept, left);
+    Some(kept.into())
+}
+
+/// Whether a definition leads back to itself.
+fn recursive(schema: &Value) -> bool {
+    fn references(schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(object) => {
+                found.extend(object.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                object
+                    .iter()
+                    .filter(|(keyword, _)| *keyword != "$defs")
+                    .for_each(|(_, value)| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut due = Vec::new();
+    references(schema, &mut due);
+    if due.iter().any(|reference| !reference.starts_with("#/$defs/")) {
+        return true;
+    }
+    // From each definition on: whoever is met again on the way leads back to itself.
+    let named = schema["$defs"].as_object().cloned().unwrap_or_default();
+    named.keys().any(|start| {
+        let mut seen = Vec::new();
+        let mut due = vec![format!("#/$defs/{start}")];
+        while let Some(reference) = due.pop() {
+            let name = reference.trim_start_matches("#/$defs/").to_owned();
+            let mut next = Vec::new();
+            references(named.get(&name).unwrap_or(&Value::Null), &mut next);
+            if next.iter().any(|next| next.trim_start_matches("#/$defs/") == start) {
+                return true;
+            }
+            if !seen.contains(&name) {
+                seen.push(name);
+                due.append(&mut next);
+            }
+        }
+        false
+    })
+}
+
+/// Says in the description what no keyword says.
+fn tell(kept: &mut Map<String, Value>, left: Map<String, Value>) {
+    if left.is_empty() {
+        return;
+    }
+    let rest = Value::Object(left).to_string();
+    let told = match kept.get("description").and_then(Value::as_str) {
+        Some(description) => format!("{description}\n{rest}"),
+        None => rest,
+    };
+    kept.insert("description".to_owned(), told.into());
+}
