@@ -416,16 +416,24 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
     let machine = &seat.machine;
     let facts = machine.facts();
     let Some(end) = machine.end() else { return Err(Stopped::Unpaid) };
-    let data = json!({
+    let mut data = json!({
         "entity_id": facts.entity, "run_id": facts.run, "leaf": end.leaf, "turns": end.turns, "usage": end.usage,
     });
+    if let Some(text) = machine.cut_text() {
+        data["cut_text"] = text.into();
+    }
     let (ending, refusal) = match &end.ending {
         Ending::Terminated { ended_by, .. } => {
             let result = machine.answer().cloned().unwrap_or_default();
             (Ending::Terminated { ended_by: *ended_by, result }, None)
         }
         Ending::Truncated { reason, error, summary } => {
-            let refusal = reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &data);
+            let refusal = match machine.cut_too_often() {
+                Some(limit) if *reason == TruncationReason::MaxTokens => {
+                    codes::ward_reached(reason.as_str(), limit).data(data.clone()).into()
+                }
+                Some(_) | None => reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &data),
+            };
             (Ending::Truncated { reason: *reason, error: error.clone(), summary: summary.clone() }, Some(refusal))
         }
     };

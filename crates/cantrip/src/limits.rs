@@ -5,6 +5,8 @@ cantrip_canon::limits! {
     SPELLS_BESIDE_MAX: usize = 256, "files";
     /// What a fold repeats of the last words it stands for.
     SAID_BYTES_MAX: usize = 240, "bytes";
+    /// Texts in a row that were cut off at the limit of an answer's tokens; the cast ends with the last of them.
+    CUT_TEXTS_MAX: u32 = 8, "texts";
     /// What a fold repeats of an intent it stands for.
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
     /// Intents that a fold repeats, the newest ones; of the rest it tells the number.

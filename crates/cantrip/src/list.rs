@@ -109,6 +109,8 @@ pub struct Group {
     pub tokens: f64,
     /// Its results were shortened by a fold.
     pub shrunk: bool,
+    /// What is said after it, where its cast goes on without anything having answered it.
+    said_after: &'static str,
     /// Which intent it works on.
     intent: usize,
     /// Where its messages begin and end; what was said between two groups stands between them.
@@ -393,6 +395,7 @@ impl View {
             said: parts.said(),
             tokens: self.tally.tokens - before,
             shrunk: false,
+            said_after: parts.said_after(),
             intent,
             start,
             end: self.list.len(),
@@ -417,7 +420,8 @@ impl View {
         if self.nudge_due {
             self.nudged = Some(self.mark());
             self.nudge_due = false;
-            self.push(Message::User { content: NUDGE.into() }.into());
+            let said = self.groups.last().map_or(NUDGE, |group| group.said_after);
+            self.push(Message::User { content: said.into() }.into());
             if let Some(group) = self.groups.last_mut() {
                 group.end = self.list.len();
             }

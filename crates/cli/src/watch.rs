@@ -257,7 +257,11 @@ fn how(reply: &CastReply) -> String {
         Ending::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
     };
     let turns = if outcome.turns == 1 { "turn" } else { "turns" };
-    format!("{ended} after {} {turns}", outcome.turns)
+    let cut = match reply.reply().data().get("cut_text") {
+        Some(_) => ", its last text cut off at the limit of its output",
+        None => "",
+    };
+    format!("{ended} after {} {turns}{cut}", outcome.turns)
 }
 
 /// What it cost, and that nobody knows what it cost; nothing about what costs nothing.

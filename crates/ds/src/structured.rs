@@ -129,6 +129,11 @@ pub(crate) fn json_in(text: &str) -> Value {
     outermost.and_then(|text| json::read(text).ok()).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
+/// Arguments as a crystal writes them: a text is what could not be read, and stays so.
+fn written(args: &Value) -> String {
+    args.as_str().map_or_else(|| args.to_string(), str::to_owned)
+}
+
 impl Crystal for Structured {
     fn name(&self) -> &str {
         self.inner.name()
@@ -144,17 +149,21 @@ impl Crystal for Structured {
         let said = answer.utterance;
         let text = said.content.clone().unwrap_or_default();
         let called = said.calls.iter().find(|call| call.gate == DONE);
+        let is_cut = said.finish == Finish::Length;
         let args = match called {
-            Some(call) => call.args.clone(),
-            None => json!({ "answer": json_in(&text) }),
+            Some(call) => written(&call.args),
+            // What was cut off is no answer, even where its beginning could be read as one.
+            None if is_cut => text.clone(),
+            None => json!({ "answer": json_in(&text) }).to_string(),
         };
         let mut told = Assembler::new(self.inner.name(), request, heard);
         let spoken = said.thinking.as_deref().map_or(Ok(()), |thinking| told.thinking(thinking));
         let spoken = spoken.and_then(|()| told.text(&text)).and_then(|()| told.call(0, None, Some(DONE)));
-        match spoken.and_then(|()| told.arguments(0, &args.to_string())) {
+        match spoken.and_then(|()| told.arguments(0, &args)) {
             Ok(()) => {
                 let model = said.model;
-                told.finish(Ending { usage: answer.usage, ..Ending::new(model, Finish::Calls) })
+                let finish = if is_cut { Finish::Length } else { Finish::Calls };
+                told.finish(Ending { usage: answer.usage, ..Ending::new(model, finish) })
             }
             Err(cause) => Err(told.fail(cause, charge)),
         }

@@ -8,14 +8,27 @@ use cantrip_canon::{CastId, TurnId, json};
 use serde_json::Value;
 
 use crate::limits::RESULT_SHOWN_BYTES_MAX;
-use crate::{CastView, Content, Entity, Environment, GateRecord, Intent, Message, Output, Settlement, Thread, Turn};
+use crate::{
+    CastView, Content, Entity, Environment, Finish, GateRecord, Intent, Message, Output, Settlement, Thread, Turn,
+    Utterance,
+};
 
 pub use group::{Ended, Group, results_bytes_max};
 
 /// What is said after a text that did not end its cast.
 pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
+/// What is said after a text that its crystal was not allowed to finish.
+pub const CUT: &str = "Your answer was cut off at the limit of its output tokens. Continue exactly where it ended, without repeating anything.";
 /// What a fork is told that begins without the variables of what it shares.
 pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
+
+/// What is said after an utterance that is nothing but text, where its cast goes on.
+pub fn said_after(utterance: &Utterance) -> &'static str {
+    match utterance.finish {
+        Finish::Length => CUT,
+        Finish::Stop | Finish::Calls | Finish::Refusal | Finish::Other(_) => NUDGE,
+    }
+}
 
 /// The text of a gate's result: a string as it is, anything else as canonical JSON, cut to what is shown.
 pub fn result_text(result: &Value) -> String {
@@ -133,8 +146,8 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
         let group = 1 + rest[1..].iter().take_while(|turn| turn.continuation_of.is_some()).count();
         let (turns, after) = rest.split_at(group);
         let intent = intents.begun_by(first);
-        if let (Some(silent), None) = (intents.silent, intent) {
-            told.push((Message::User { content: NUDGE.into() }, Some(silent)));
+        if let (Some((silent, said)), None) = (intents.silent, intent) {
+            told.push((Message::User { content: said.into() }, Some(silent)));
         }
         let mut tell = |message| told.push((message, Some(first.id)));
         match first.forked_from.map(|fork| fork.environment) {
@@ -145,7 +158,7 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
             tell(Message::User { content: intent.clone() });
         }
         let messages = group_messages(turns, &thread.entity.entity);
-        intents.silent = (messages.len() == 1).then_some(first.id);
+        intents.silent = (messages.len() == 1).then(|| (first.id, first.utterance.as_ref().map_or(NUDGE, said_after)));
         messages.into_iter().for_each(&mut tell);
         rest = after;
     }
@@ -157,8 +170,8 @@ struct Intents<'a> {
     casts: &'a [CastView],
     begun: Vec<CastId>,
     last: Option<&'a Content>,
-    /// The turn of the group before, if it said something and nothing answered it.
-    silent: Option<TurnId>,
+    /// The turn of the group before, if it said something and nothing answered it, and what is said after it.
+    silent: Option<(TurnId, &'static str)>,
 }
 
 impl<'a> Intents<'a> {

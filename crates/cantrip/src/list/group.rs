@@ -66,6 +66,11 @@ impl Parts {
         deeds
     }
 
+    /// What is said after it, where its cast goes on without anything having answered it.
+    pub(super) fn said_after(&self) -> &'static str {
+        render::said_after(&self.utterance)
+    }
+
     pub(super) fn said(&self) -> Option<String> {
         let said = self.utterance.content.as_deref().map(str::trim).filter(|said| !said.is_empty())?;
         let end = said.floor_char_boundary(SAID_BYTES_MAX);

@@ -39,6 +39,12 @@ impl Asks {
     }
 }
 
+/// What a call reads whose arguments its crystal was not allowed to finish.
+fn cut_off(gate: &str) -> Refusal {
+    let detail = "your answer was cut off there, at the limit of its output tokens; write less in one answer";
+    codes::unparsable(format!("arguments of {gate}"), "the end", detail).into()
+}
+
 /// What the circle's checks came to, and why it wants a person to be asked first.
 pub(super) struct Examined {
     way: Way,
@@ -92,7 +98,11 @@ impl Machine {
             let source = group.fenced.clone().unwrap_or_default();
             return self.start_program(source, None).map(Some);
         };
-        match facts.medium.0.take(&facts.circle, &call) {
+        let taken = match group.is_cut_call(group.cursor) {
+            true => Taken::Refused(cut_off(&call.gate)),
+            false => facts.medium.0.take(&facts.circle, &call),
+        };
+        match taken {
             Taken::Gate(_) => self.stretch(world),
             Taken::Program(source) => self.start_program(source, Some(call.tool_call_id)).map(Some),
             Taken::Refused(refusal) => {
@@ -146,7 +156,8 @@ impl Machine {
                 again.push(number);
                 continue;
             }
-            if !again.is_empty() || self.group()?.settled(number) {
+            let place = from + usize::try_from(number - first).unwrap_or(usize::MAX);
+            if !again.is_empty() || self.group()?.settled(number) || self.group()?.is_cut_call(place) {
                 break;
             }
             let asks = self.asks(number, call);

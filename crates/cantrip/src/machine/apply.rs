@@ -289,7 +289,16 @@ impl Machine {
                 group.since = now;
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
-                let mark = self.group()?.mark();
+                let group = self.group()?;
+                let (mark, is_cut) = (group.mark(), group.is_cut_text());
+                if is_cut {
+                    let text = group.said.content.clone().unwrap_or_default();
+                    self.cut_text.push_str(&text);
+                    self.cut_texts += 1;
+                } else {
+                    self.cut_text.clear();
+                    self.cut_texts = 0;
+                }
                 self.marks.push(mark);
                 self.phase = Phase::Asking(Asking::new(now));
             }
@@ -304,7 +313,12 @@ impl Machine {
         if let Some(answer) = &group.done {
             return Ok(Some((EndedBy::Done, answer.clone())));
         }
-        let text_ends = group.length() == 0 && !require_done && group.outputs.is_empty();
-        Ok(text_ends.then(|| (EndedBy::Text, Value::String(group.said.content.clone().unwrap_or_default()))))
+        let text_ends = group.length() == 0 && !require_done && group.outputs.is_empty() && !group.is_cut_text();
+        if !text_ends {
+            return Ok(None);
+        }
+        // A text that was cut off before is part of the one that ends it.
+        let last = group.said.content.clone().unwrap_or_default();
+        Ok(Some((EndedBy::Text, Value::String(format!("{}{last}", self.cut_text)))))
     }
 }

@@ -7,7 +7,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
 use super::{Effect, Failing, Machine, World};
-use crate::limits::SAID_BYTES_MAX;
+use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
 
 impl Machine {
     /// The limit that is used up, with the open group counted: the first in the order of the rules.
@@ -17,6 +17,13 @@ impl Machine {
             return Some(TruncationReason::MaxCost);
         }
         if world.tokens_left == Some(0) {
+            return Some(TruncationReason::MaxTokens);
+        }
+        let open = match &self.phase {
+            super::Phase::Acting(group) => group.is_cut_text(),
+            super::Phase::Asking(_) | super::Phase::Folding(_) | super::Phase::Ended => false,
+        };
+        if self.cut_texts + u32::from(open) >= CUT_TEXTS_MAX {
             return Some(TruncationReason::MaxTokens);
         }
         if self.circles().is_some() {
@@ -116,6 +123,16 @@ impl Machine {
         self.draft(end, world)
     }
 
+    /// What was said at last, over all its pieces, if its crystal was not allowed to finish it.
+    pub(crate) fn cut_text(&self) -> Option<&str> {
+        (self.cut_texts > 0).then_some(&*self.cut_text)
+    }
+
+    /// The limit on texts that are cut off in a row, in words, where it was met.
+    pub(crate) fn cut_too_often(&self) -> Option<String> {
+        (self.cut_texts >= CUT_TEXTS_MAX).then(|| format!("{CUT_TEXTS_MAX} texts in a row that were cut off"))
+    }
+
     /// What was done, from the record alone.
     fn summary(&self) -> String {
         let mut text = match self.utterances {
@@ -135,7 +152,8 @@ impl Machine {
         }
         if let Some(said) = &self.last_said {
             let end = said.floor_char_boundary(SAID_BYTES_MAX);
-            text.push_str(&format!(" Last said: {}", Value::from(&said[..end])));
+            let cut = if self.cut_texts > 0 { ", cut off at the limit of its output" } else { "" };
+            text.push_str(&format!(" Last said{cut}: {}", Value::from(&said[..end])));
         }
         text
     }

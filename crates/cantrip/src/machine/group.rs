@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cantrip_canon::{Hash, Instant, Timestamp, TurnId, stable_hash, stable_hash_of};
-use cantrip_loom::{Body, CallId, GateRecord, Judged, Output, Settled, Settlement, Usage, Utterance, Work as Working};
+use cantrip_loom::{
+    Body, CallId, Finish, GateRecord, Judged, Output, Settled, Settlement, Usage, Utterance, Work as Working,
+};
 use cantrip_spend::{Evaluation, ReservationId};
 use serde_json::{Value, json};
 
@@ -137,6 +139,19 @@ impl Group {
     /// How many calls and programs the utterance asks for.
     pub(super) fn length(&self) -> usize {
         self.said.calls.len().max(usize::from(self.fenced.is_some()))
+    }
+
+    /// Whether it is nothing but a text that its crystal was not allowed to finish.
+    pub(super) fn is_cut_text(&self) -> bool {
+        self.said.finish == Finish::Length && self.length() == 0
+    }
+
+    /// Whether the arguments of the call at this place were cut off: the last ones of such an answer, unless they are a
+    /// whole object. One without anything in it may be the beginning of another.
+    pub(super) fn is_cut_call(&self, at: usize) -> bool {
+        let is_last = at + 1 == self.said.calls.len();
+        let whole = self.said.calls.get(at).and_then(|call| call.args.as_object()).is_some_and(|args| !args.is_empty());
+        self.said.finish == Finish::Length && is_last && !whole
     }
 
     pub(super) fn call_id(&self, number: u32) -> CallId {

@@ -29,8 +29,8 @@ use cantrip_canon::{CastId, EntityId, Instant, RunId, Timestamp, TurnId};
 use cantrip_circle::{Circle, Labels};
 use cantrip_crystal::{Failure, contract};
 use cantrip_loom::{
-    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Fault, FoldView, Held, Intent, Mode, Part,
-    Spent, TruncationReason, Usage, Utterance,
+    Bodies, Body, BodyRef, CallId, Content, End, Environment, Error, Event, Fault, Finish, FoldView, Held, Intent,
+    Mode, Part, Spent, TruncationReason, Usage, Utterance,
 };
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{Operation, ReservationId};
@@ -97,7 +97,8 @@ impl Facts {
     /// plain text.
     fn fenced_in(&self, said: &Utterance) -> Option<String> {
         match self.cantrip.mode() {
-            Mode::Fenced if said.calls.is_empty() => {
+            // Of a program that was cut off, what came is not what was meant.
+            Mode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
                 cantrip_circle::fence::program(self.circle.medium(), said.content.as_deref()?)
             }
             Mode::Fenced | Mode::Tool => None,
@@ -184,6 +185,9 @@ pub(crate) struct Machine {
     marks: Vec<Option<cantrip_canon::Hash>>,
     deeds: Vec<crate::list::Deed>,
     last_said: Option<String>,
+    /// The texts that were cut off one after the other, up to the last turn, joined; and how many they were.
+    cut_text: String,
+    cut_texts: u32,
     approvals: BTreeMap<CallId, approve::Approval>,
     /// Calls on their way through policy and money.
     entering: Option<enter::Entering>,
@@ -249,6 +253,8 @@ impl Machine {
             marks: Vec::new(),
             deeds: Vec::new(),
             last_said: None,
+            cut_text: String::new(),
+            cut_texts: 0,
             approvals: BTreeMap::new(),
             entering: None,
             paying: None,

@@ -6,6 +6,7 @@
 mod anthropic;
 mod casts;
 mod chat;
+mod cut;
 mod gemini;
 mod ollama;
 mod request_types;

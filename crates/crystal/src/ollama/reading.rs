@@ -46,9 +46,9 @@ impl<'a> Reading<'a> {
         }
         self.usage = usage(line).or(self.usage);
         self.finish = Some(match line["done_reason"].as_str() {
+            Some("length") => Finish::Length,
             _ if self.said.calls() > 0 => Finish::Calls,
             Some("stop") | None => Finish::Stop,
-            Some("length") => Finish::Length,
             Some(other) => Finish::Other(other.chars().take(64).collect()),
         });
         Ok(Step::End)

@@ -1,0 +1,152 @@
+//! An answer that its provider cut off is no answer, in every provider's word for it.
+
+use cantrip_reply::codes;
+use cantrip_reply::testing::assert_envelope;
+use serde_json::{Value, json};
+
+use super::casts::{Model, run, spell};
+use super::{RequestTypes, Said};
+use crate::support::{Folder, stderr, stdout};
+
+/// What a crystal is told after a text that was cut off.
+const CONTINUE: &str = "Continue exactly where it ended";
+
+fn folder(spell: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("reader.toml", spell);
+    folder.write("a.txt", "first");
+    folder
+}
+
+#[test]
+fn a_text_that_was_cut_off_is_gone_on_with_and_the_answer_is_whole() {
+    let _types = RequestTypes::hold();
+    for model in Model::ALL {
+        let peer = model.peer([
+            Said::text("The first half, ").cut(),
+            Said::text("a second piece, ").thinking("Where was I?").cut(),
+            Said::text("and the rest."),
+        ]);
+        let folder = folder(&spell(&model.crystal(&peer), "conversation"));
+        let output = run(&folder, &["cast", "reader.toml", "tell me", "--quiet"], &model.variables(&peer));
+        assert_eq!(peer.refused(), [""; 0], "{model:?}: {output:?}");
+        let whole = "The first half, a second piece, and the rest.\n";
+        assert_eq!((output.status.code(), stdout(&output)), (Some(0), whole), "{model:?}: {output:?}");
+        let asked: Vec<usize> = peer.bodies().iter().map(|body| body.to_string().matches(CONTINUE).count()).collect();
+        assert_eq!(asked, [0, 1, 2], "{model:?}");
+        let turns = folder.seen(&["thread"])["turns"].clone();
+        assert_eq!((&turns[0]["terminated"], &turns[2]["terminated"]), (&json!(false), &json!(true)), "{model:?}");
+    }
+}
+
+#[test]
+fn a_cast_that_cannot_go_on_after_a_cut_text_ends_truncated_and_shows_it_as_cut() {
+    let _types = RequestTypes::hold();
+    for model in Model::ALL {
+        let peer = model.peer([Said::text("Half of an ans").cut(), Said::text("Half of an ans").cut()]);
+        let folder = folder(&spell(&model.crystal(&peer), "conversation").replace("max_turns = 6", "max_turns = 1"));
+        let output = run(&folder, &["cast", "reader.toml", "tell me", "--json"], &model.variables(&peer));
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_envelope(&envelope, codes::WARD_REACHED.any());
+        assert_eq!(output.status.code(), Some(3), "{model:?}: {output:?}");
+        let told = (&envelope["data"]["ward"], &envelope["data"]["cut_text"]);
+        assert_eq!(told, (&json!("max_turns"), &json!("Half of an ans")), "{model:?}: {envelope}");
+        // Someone who reads along sees the same, and no answer on standard output.
+        let output = run(&folder, &["cast", "reader.toml", "tell me"], &model.variables(&peer));
+        assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""), "{model:?}: {output:?}");
+        let line = "truncated (max_turns) after 1 turn, its last text cut off at the limit of its output";
+        assert!(stderr(&output).contains(line), "{model:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_model_that_is_cut_off_again_and_again_is_not_asked_for_ever() {
+    let _types = RequestTypes::hold();
+    let model = Model::Local;
+    let peer = model.peer((0..20).map(|_| Said::text("on and ").cut()));
+    let folder = folder(&spell(&model.crystal(&peer), "conversation").replace("max_turns = 6", "max_turns = 50"));
+    let output = run(&folder, &["cast", "reader.toml", "tell me", "--json"], &model.variables(&peer));
+    let envelope: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_envelope(&envelope, codes::WARD_REACHED.any());
+    assert_eq!((output.status.code(), &envelope["data"]["ward"]), (Some(3), &json!("max_tokens")), "{envelope}");
+    assert_eq!(peer.bodies().len(), 8);
+}
+
+#[test]
+fn a_call_whose_arguments_were_cut_off_is_invalid_and_its_model_is_told_why() {
+    let _types = RequestTypes::hold();
+    // Gemini and Ollama send a call whole or not at all.
+    for model in [Model::Budgeted, Model::Bound, Model::Responses, Model::Gateway, Model::Local] {
+        for (medium, call, cut) in [
+            ("conversation", ("read", json!({"path": "a.txt"})), ("read", json!({"path": "a.txt"}))),
+            ("javascript", ("javascript", json!({"code": "1"})), ("javascript", json!({"code": "done('half')"}))),
+        ] {
+            let peer = model
+                .peer([Said::calling(&[call.clone(), cut]).thinking("Both at once.").cut(), Said::text("Then not.")]);
+            let folder = folder(&spell(&model.crystal(&peer), medium));
+            let output = run(&folder, &["cast", "reader.toml", "read it", "--quiet"], &model.variables(&peer));
+            assert_eq!(peer.refused(), [""; 0], "{model:?}, {medium}: {output:?}");
+            assert_eq!((output.status.code(), stdout(&output)), (Some(0), "Then not.\n"), "{model:?}: {output:?}");
+            let told = peer.bodies()[1].to_string();
+            assert!(told.contains("your answer was cut off there"), "{model:?}, {medium}: {told}");
+            let calls = folder.seen(&["thread"])["turns"][0]["gate_calls"].clone();
+            let calls = calls.as_array().expect("calls");
+            let last = calls.last().expect("a call");
+            assert_eq!(last["reply"]["code"], codes::UNPARSABLE.any().to_string(), "{model:?}, {medium}: {last}");
+            assert!(calls.len() <= 2 && calls.iter().all(|call| call["result"] != "half"), "{model:?}: {calls:?}");
+        }
+    }
+}
+
+const SHOUT: &str = r#"namespace = "@me/text"
+name = "Shout"
+version = 1
+description = "Say it louder."
+program_template = "direct.v1"
+instructions = "Say it louder."
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "{{ inputs.text | fence('text') }}"
+[input_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+[output_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string", maxLength = 20 }
+"#;
+
+/// An answer as this model gives one: as text, or as a call where its provider holds no text to a schema.
+fn answering(model: Model, text: &str) -> Said {
+    match model {
+        Model::Gateway => Said::calling(&[("done", json!({"answer": {"text": "HEY"}}))]),
+        _ => Said::text(text),
+    }
+}
+
+#[test]
+fn a_predict_whose_answer_was_cut_off_has_no_valid_answer() {
+    let _types = RequestTypes::hold();
+    for model in Model::ALL {
+        let peer = model.peer((0..4).map(|_| answering(model, "{\"text\": \"HE").cut()));
+        let folder = Folder::new();
+        std::fs::create_dir_all(folder.path().join("signatures")).expect("a folder");
+        folder.write("signatures/shout.toml", SHOUT);
+        let crystal = model.crystal(&peer);
+        let asked = ["predict", "Shout", "--field", "text=hey", "--crystal", &crystal, "--store", "sqlite:kept/l.db"];
+        let output = run(&folder, &[&asked[..], &["--json"]].concat(), &model.variables(&peer));
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_envelope(&envelope, codes::OUTPUT_SCHEMA.any());
+        assert_eq!(peer.refused(), [""; 0], "{model:?}: {output:?}");
+        assert_ne!(output.status.code(), Some(0), "{model:?}: {output:?}");
+        // With a whole one it is answered, by a model that is held to the schema as far as its provider can.
+        let whole = model.peer([answering(model, "{\"text\": \"HEY\"}")]);
+        let crystal = model.crystal(&whole);
+        let asked = ["predict", "Shout", "--field", "text=ho", "--crystal", &crystal, "--store", "sqlite:kept/l.db"];
+        let output = run(&folder, &asked, &model.variables(&whole));
+        assert_eq!(whole.refused(), [""; 0], "{model:?}: {output:?}");
+        assert_eq!((output.status.code(), stdout(&output)), (Some(0), "{\"text\":\"HEY\"}\n"), "{model:?}: {output:?}");
+    }
+}
