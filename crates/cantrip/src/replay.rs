@@ -392,7 +392,7 @@ fn stepped(
         Ok(Step::Called(call)) => Ok(Happened::Called(call)),
         Ok(Step::Ran(output, end)) => {
             replay.output(&machine.program_call(), &output, &end)?;
-            Ok(Happened::Ran(output, Some(end)))
+            Ok(Happened::Ran(*output, Some(end)))
         }
         Err(lost) => Err(replay.differs(None, DivergenceKind::Output, json!("a program"), json!(lost.to_string()))),
     }

@@ -117,7 +117,7 @@ fn closed(schema: &Value) -> Option<Value> {
                 kept.insert(keyword.clone(), value.clone());
             }
             ("anyOf" | "oneOf" | "allOf", Value::Array(variants)) => {
-                let variants: Option<Vec<Value>> = variants.iter().map(|variant| closed(variant)).collect();
+                let variants: Option<Vec<Value>> = variants.iter().map(closed).collect();
                 let keyword = if keyword == "allOf" { "allOf" } else { "anyOf" };
                 kept.insert(keyword.to_owned(), variants?.into());
             }

@@ -222,10 +222,11 @@ fn encodings(secret: &str) -> Vec<String> {
         };
         bytes.iter().map(write).collect()
     };
-    let (upper, lower): (fn(u8) -> String, fn(u8) -> String) =
-        (|byte| format!("{byte:02X}"), |byte| format!("{byte:02x}"));
+    let upper = |byte: u8| format!("{byte:02X}");
+    let lower = |byte: u8| format!("{byte:02x}");
+    let nothing = |_: u8| false;
     // Some encoders leave the characters alone that a path may hold.
-    let (nothing, path): (fn(u8) -> bool, fn(u8) -> bool) = (|_| false, |byte| b"/!*'():@$,;=+".contains(&byte));
+    let path = |byte: u8| b"/!*'():@$,;=+".contains(&byte);
     let mut forms = vec![
         quoted.replace('/', "\\/"),
         quoted,

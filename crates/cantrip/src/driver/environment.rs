@@ -395,7 +395,7 @@ impl Environs {
                 if output.rolled_back {
                     self.courses.pop();
                 }
-                Step::Ran(output, finished.end)
+                Step::Ran(Box::new(output), finished.end)
             }
         }
     }
@@ -423,5 +423,5 @@ impl Course {
 /// How far a program came.
 pub(crate) enum Step {
     Called(ProgramCall),
-    Ran(Output, ProgramEnd),
+    Ran(Box<Output>, ProgramEnd),
 }

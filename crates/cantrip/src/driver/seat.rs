@@ -440,7 +440,7 @@ impl Seat {
     fn stepped(&mut self, ran: Option<Result<Step, Lost>>) -> Happened {
         match ran {
             Some(Ok(Step::Called(call))) => Happened::Called(call),
-            Some(Ok(Step::Ran(output, end))) => Happened::Ran(output, Some(end)),
+            Some(Ok(Step::Ran(output, end))) => Happened::Ran(*output, Some(end)),
             Some(Err(lost)) => Happened::SandboxLost(lost),
             None => {
                 let reason = self.halting.said().unwrap_or(TruncationReason::Cancelled);

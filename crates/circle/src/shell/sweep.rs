@@ -42,7 +42,7 @@ impl FileTime {
     }
 
     fn of_change(stat: &Stat) -> Self {
-        Self { seconds: stat.st_ctime as i64, nanoseconds: stat.st_ctime_nsec as i64 }
+        Self { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as i64 }
     }
 }
 
