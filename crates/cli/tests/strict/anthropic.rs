@@ -252,7 +252,7 @@ fn unmarked(value: &Value) -> Value {
             .map(|(key, value)| (key.clone(), unmarked(value)))
             .collect(),
         Value::Array(values) => values.iter().map(unmarked).collect(),
-        other => other.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

@@ -221,7 +221,7 @@ fn signed_values(body: &Value) -> Vec<String> {
             own.chain(object.values().flat_map(signed_values)).collect()
         }
         Value::Array(values) => values.iter().flat_map(signed_values).collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
 }
 

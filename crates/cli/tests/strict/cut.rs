@@ -122,7 +122,9 @@ properties.text = { type = "string", maxLength = 20 }
 fn answering(model: Model, text: &str) -> Said {
     match model {
         Model::Gateway => Said::calling(&[("done", json!({"answer": {"text": "HEY"}}))]),
-        _ => Said::text(text),
+        Model::Budgeted | Model::Bound | Model::Responses | Model::Gemini | Model::Local | Model::Ollama => {
+            Said::text(text)
+        }
     }
 }
 

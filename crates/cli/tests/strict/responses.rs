@@ -58,8 +58,8 @@ impl Responses {
                 return Err(format!("Missing required parameter: 'input[{at}].{key}'."));
             }
             let wanted = if by_provider { "output_text" } else { "input_text" };
-            let parts = list(&item["content"]).iter().filter(|_| item["type"] != "reasoning");
-            if let Some(part) = parts.into_iter().find(|part| part["type"] != wanted && part["type"] != "input_image") {
+            let mut parts = list(&item["content"]).iter().filter(|_| item["type"] != "reasoning");
+            if let Some(part) = parts.find(|part| part["type"] != wanted && part["type"] != "input_image") {
                 return Err(format!("Invalid value: {}. Supported values are: '{wanted}'.", part["type"]));
             }
         }

@@ -48,7 +48,7 @@ fn remove(value: &mut Value, pointer: &str) {
     match value.pointer_mut(place).unwrap_or_else(|| panic!("no {place}")) {
         Value::Object(object) => drop(object.shift_remove(key)),
         Value::Array(values) => drop(values.remove(key.parse().expect("a place"))),
-        other => panic!("{other} has no parts"),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => panic!("{other} has no parts"),
     }
 }
 

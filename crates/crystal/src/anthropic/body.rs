@@ -118,8 +118,8 @@ fn own<'a>(parts: Option<&'a ProviderParts>, maker: &Maker) -> Option<&'a Provid
 fn may_think(request: &Request, maker: &Maker) -> bool {
     let user =
         request.messages.iter().enumerate().filter(|(_, message)| matches!(message, Message::User { .. })).last();
-    let answers = request.messages.iter().skip(user.map_or(0, |(at, _)| at + 1));
-    let first = answers.into_iter().find_map(|message| match message {
+    let mut answers = request.messages.iter().skip(user.map_or(0, |(at, _)| at + 1));
+    let first = answers.find_map(|message| match message {
         Message::Assistant { content, calls, parts } => Some((content, calls, parts)),
         Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
     });
