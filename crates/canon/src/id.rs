@@ -69,6 +69,8 @@ id_kinds! {
     Audit, AuditId = "aud", "audit";
     /// A compile or eval job.
     Job, JobId = "job", "job";
+    /// A retention: one removal of old records that somebody asked for.
+    Retention, RetentionId = "ret", "retention";
 }
 
 /// The id of one thing of kind `K`.

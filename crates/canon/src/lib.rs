@@ -19,7 +19,7 @@ pub use clock::{Clock, Instant, ManualClock, Now, Timestamp, TimestampFault};
 pub use hash::{Hash, HashFault, bytes_hash, linked_hash, stable_hash, stable_hash_of};
 pub use id::{
     ApprovalId, AuditId, AuthorizationId, CastId, DecisionId, EntityId, Entropy, FoldId, Id, IdFault, IdSource, JobId,
-    Kind, LoomId, PredictId, RunId, SeededEntropy, TurnId, kinds,
+    Kind, LoomId, PredictId, RetentionId, RunId, SeededEntropy, TurnId, kinds,
 };
 pub use limits::Limit;
 pub use money::{Currency, Money, MoneyFault};

@@ -36,6 +36,7 @@ mod present;
 mod process;
 mod receipt;
 mod receipted;
+mod retention;
 mod rolled_out;
 mod run;
 mod schema;
@@ -100,6 +101,7 @@ enum Command {
     Predict(Box<predict::Predict>),
     Receipt(receipt::ReceiptCommand),
     Trace(trace::TraceCommand),
+    Retention(retention::RetentionCommand),
     Artifact(artifact::ArtifactCommand),
     Pointer(pointer::PointerCommand),
     Spend(spend::SpendCommand),
@@ -158,6 +160,7 @@ impl Command {
             | Self::Sig(_)
             | Self::Receipt(_)
             | Self::Trace(_)
+            | Self::Retention(_)
             | Self::Artifact(_)
             | Self::Pointer(_)
             | Self::Spend(_)
@@ -213,6 +216,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Predict(predict) => predict.run(&guard, present).await,
         Command::Receipt(receipt) => receipt.run(&guard, present).await,
         Command::Trace(trace) => trace.run(&guard, present).await,
+        Command::Retention(retention) => retention.run(&guard, present).await,
         Command::Artifact(artifact) => artifact.run(&guard, present).await,
         Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,

@@ -28,6 +28,7 @@ mod pointers;
 mod programs;
 mod protected_files;
 mod providers;
+mod retention;
 mod runs;
 mod serve;
 mod servers;

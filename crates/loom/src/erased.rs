@@ -17,8 +17,8 @@ use futures_util::{Stream, StreamExt};
 
 use crate::{
     Answer, Body, CastView, Contracts, EntityView, Error, Extent, FoldView, Journal, Lease, Ledger, Listed, Loom,
-    Named, Owner, Page, ReceiptsWanted, Record, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
-    Wanted,
+    Named, Owner, Page, ReceiptsWanted, Record, Removal, RetentionOrder, RetentionPlan, RetentionPolicy, RewardView,
+    RootView, RunState, RunView, Seq, Step, Thread, Turn, Wanted,
 };
 
 /// Any journal that is also a loom and has a ledger and contracts, or says that it has none, behind one pointer. Cheap to
@@ -136,6 +136,9 @@ erased! {
         fn holder(run: RunId) -> Option<Lease>;
         fn orphans(now: Timestamp, page: Page) -> Listed<RunView>;
         fn grown(run: RunId, after: Seq) -> Seq;
+        fn retention_plan(policy: RetentionPolicy, now: Timestamp) -> RetentionPlan;
+        fn remove(order: RetentionOrder, run: RunId) -> Removal;
+        fn removals(page: Page) -> Listed<Removal>;
         fn body(hash: Hash) -> Body;
     }
     loom {

@@ -55,6 +55,8 @@ pub enum Error {
     NoLedger,
     #[error("signatures, receipts or pointers are asked about or written, and this store keeps none")]
     NoContracts,
+    #[error("a retention is asked for, and this store keeps everything")]
+    NoRetention,
     #[error("a step{} cannot be written: {fault}", run.map_or_else(String::new, |run| format!(" on run {run}")))]
     Misplaced { run: Option<RunId>, fault: &'static str },
     #[error("a {kind} record does not follow from what run {run} holds: {fault}")]
@@ -108,7 +110,9 @@ impl Error {
             Self::LeaseLost { .. } | Self::LeaseExpired { .. } => codes::LEASE_LOST.any(),
             Self::LeaseHeld { .. } => codes::BUSY.any(),
             Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Pruned { .. } => codes::NOT_FOUND.any(),
-            Self::NoLedger | Self::NoContracts | Self::ReadOnly | Self::Unwelcome { .. } => codes::CONFIG_INVALID.any(),
+            Self::NoLedger | Self::NoContracts | Self::NoRetention | Self::ReadOnly | Self::Unwelcome { .. } => {
+                codes::CONFIG_INVALID.any()
+            }
             // A step that does not fit is a bug of its writer, not a request of anyone.
             Self::Misplaced { .. } | Self::Incoherent { .. } => codes::CRASH.any(),
             Self::Newer { .. }

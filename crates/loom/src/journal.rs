@@ -6,7 +6,10 @@ use cantrip_canon::{Hash, RunId, Timestamp};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 
-use crate::{Answer, Body, Error, Lease, Listed, Owner, Page, Record, RunView, Seq, Step};
+use crate::{
+    Answer, Body, Error, Lease, Listed, Owner, Page, Record, Removal, RetentionOrder, RetentionPlan, RetentionPolicy,
+    RunView, Seq, Step,
+};
 
 /// The one way into a loom.
 ///
@@ -110,6 +113,29 @@ pub trait Journal: Send + Sync {
                 };
             }
         })
+    }
+
+    /// What a policy would remove at `now`. A store that keeps everything answers [`Error::NoRetention`].
+    fn retention_plan(
+        &self,
+        policy: RetentionPolicy,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<RetentionPlan, Error>> + Send {
+        let _ = (policy, now);
+        async { Err(Error::NoRetention) }
+    }
+
+    /// Removes the records of a run that is over, and writes the record of it in the same transaction. A run that the policy
+    /// does not cover, or that a run which keeps its records builds on, is [`Error::Misplaced`], and nothing is removed.
+    fn remove(&self, order: RetentionOrder, run: RunId) -> impl Future<Output = Result<Removal, Error>> + Send {
+        let _ = (order, run);
+        async { Err(Error::NoRetention) }
+    }
+
+    /// What was removed, oldest first.
+    fn removals(&self, page: Page) -> impl Future<Output = Result<Listed<Removal>, Error>> + Send {
+        let _ = page;
+        async { Err(Error::NoRetention) }
     }
 
     /// A body, by its hash. What comes back has that hash; what is missing or altered is [`Error::BodyAltered`].

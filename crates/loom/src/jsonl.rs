@@ -35,7 +35,7 @@ use crate::{Answer, Bodies, Body, Damage, Error, Journal, Lease, Listed, Owner, 
 use bodies::Folder;
 use writer::{Order, Writer};
 
-pub use verify::Verified;
+pub use verify::{Removed, Verified};
 
 const RECORDS: &str = "records.jsonl";
 const LEASES: &str = "leases.jsonl";

@@ -30,6 +30,7 @@ mod provider;
 mod record;
 mod refs;
 pub mod render;
+mod retention;
 mod spent;
 mod state;
 mod step;
@@ -51,7 +52,7 @@ pub use fold::{Deed, FoldSum};
 pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ProgramReply, ReplyMark, Settled, Settlement};
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Owner, Seq, StepId};
 pub use journal::Journal;
-pub use jsonl::{Jsonl, Verified};
+pub use jsonl::{Jsonl, Removed, Verified};
 pub use ledger::{Ledger, Wanted};
 pub use loom::{
     CastView, EntityView, Extent, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView,
@@ -64,6 +65,7 @@ pub use projection::{
 };
 pub use provider::{Maker, ProviderName};
 pub use record::{Draft, Record};
+pub use retention::{RemovableRun, Removal, RetentionOrder, RetentionPlan, RetentionPolicy};
 pub use spent::Spent;
 pub use step::{Answer, Conflict, Lease, Place, Standing, Step, Tenure};
 pub use tally::{Receipting, Tallies, Tally, cast_receipt, held_hash, receipt_status};

@@ -12,6 +12,7 @@ pub mod limits;
 mod pointers;
 mod policy;
 mod read;
+mod retention;
 mod runs;
 mod scope;
 mod spend;

@@ -22,7 +22,7 @@ pub struct Because {
 }
 
 impl Because {
-    fn checked(&self) -> Result<(), Refusal> {
+    pub(crate) fn checked(&self) -> Result<(), Refusal> {
         let (long, blank) = (self.reason.len() > REASON_BYTES_MAX, self.reason.trim().is_empty());
         if long || blank {
             let rule = if blank { "a reason must be given" } else { "a reason is short" };

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash};
 use cantrip_loom::{
-    Answer, Body, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, RunState, RunView, Seq, Step,
+    Answer, Body, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, Removal, RetentionOrder, RetentionPlan,
+    RetentionPolicy, RunState, RunView, Seq, Step,
 };
 use futures_util::{Stream, StreamExt, stream};
 
@@ -30,11 +31,12 @@ impl Store {
         }
     }
 
-    /// Lets go of the oldest records of a run that is over, up to the last step that ends at or before `through`, and
-    /// leaves an anchor from which the rest can still be verified. Turns, casts and entities that were told of in them
-    /// cannot be shown or gone on with any more: they are [`Error::Pruned`].
-    pub async fn prune(&self, run: RunId, through: Seq, at: Timestamp) -> Result<crate::Anchor, Error> {
-        match self.order(Ask::Prune { run, through, at }).await? {
+    /// Removes the oldest records of a run that is over, up to the last step that ends at or before `through`, by a retention
+    /// that somebody asked for. It leaves an anchor, from which the rest can still be verified, and the record of the removal.
+    /// Turns, casts and entities that were told of in them cannot be shown or continued any more: they are
+    /// [`Error::Pruned`].
+    pub async fn prune(&self, order: &RetentionOrder, run: RunId, through: Seq) -> Result<crate::Anchor, Error> {
+        match self.order(Ask::Prune { order: Box::new(order.clone()), run, through }).await? {
             Done::Pruned(anchor) => Ok(anchor),
             other @ (Done::Answer(_) | Done::Released | Done::Lease(_)) => Err(crossed(other)),
         }
@@ -47,6 +49,21 @@ impl Store {
 }
 
 impl Journal for Store {
+    async fn retention_plan(&self, policy: RetentionPolicy, now: Timestamp) -> Result<RetentionPlan, Error> {
+        self.look(move |link| Box::pin(async move { crate::prune::plan(link, &policy, now).await })).await
+    }
+
+    async fn remove(&self, order: RetentionOrder, run: RunId) -> Result<Removal, Error> {
+        let newest = self.run(run).await?.newest;
+        let anchor = self.prune(&order, run, newest).await?;
+        let found = self.look(move |link| Box::pin(async move { crate::prune::removal(link, run, anchor.seq).await }));
+        found.await?.ok_or_else(|| unknown(run))
+    }
+
+    async fn removals(&self, page: Page) -> Result<Listed<Removal>, Error> {
+        self.look(move |link| Box::pin(async move { crate::prune::removals(link, page).await })).await
+    }
+
     async fn append(&self, step: Step) -> Result<Answer, Error> {
         match self.order(Ask::Append(Box::new(step))).await? {
             Done::Answer(answer) => Ok(answer),

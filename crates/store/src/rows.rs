@@ -79,7 +79,7 @@ pub(crate) fn kind_written(kind: RunKind) -> &'static str {
     }
 }
 
-fn kind_read(text: &str) -> Option<RunKind> {
+pub(crate) fn kind_read(text: &str) -> Option<RunKind> {
     Some(match text {
         "cast" => RunKind::Cast,
         "summon" => RunKind::Summon,

@@ -31,6 +31,10 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0004.sqlite.sql"),
         postgres: include_str!("../migrations/0004.postgres.sql"),
     },
+    Migration {
+        sqlite: include_str!("../migrations/0005.sqlite.sql"),
+        postgres: include_str!("../migrations/0005.postgres.sql"),
+    },
 ];
 
 /// The first schema with a ledger.
@@ -162,7 +166,13 @@ mod tests {
 
     #[test]
     fn both_dialects_have_the_same_tables_columns_indexes_and_triggers() {
-        let known = [("turns", 10), ("spend_entries", 12), ("ds_receipts", 22), ("run_events_packed", 8)];
+        let known = [
+            ("turns", 10),
+            ("spend_entries", 12),
+            ("ds_receipts", 22),
+            ("run_events_packed", 8),
+            ("retention_removals", 10),
+        ];
         assert_eq!(known.len(), MIGRATIONS.len());
         for (migration, (table, width)) in MIGRATIONS.iter().zip(known) {
             let sqlite = shape(migration.sqlite);

@@ -60,7 +60,9 @@ impl Inspection {
             return Err(damaged(None, None, "a body that no record names is altered").into());
         }
         inspection.index(link).await?;
+        let removed = crate::prune::removed(link).await?;
         Ok(Verified {
+            removed,
             records: inspection.records,
             runs: inspection.rows.len() as u64,
             bodies: inspection.named.len() as u64,

@@ -15,6 +15,13 @@ use crate::rows::{self, RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::value::{Value, values};
 use crate::writer::unknown;
 
+/// A condition on `entities n`: the record that made it was not removed by a retention. Lists leave out what was.
+const ENTITY_IS_KEPT: &str =
+    "NOT EXISTS (SELECT 1 FROM run_anchors a WHERE a.run_key = n.run_key AND a.seq >= n.step_seq)";
+/// The same on `turns t`, by the beginning of its cast.
+const TURN_IS_KEPT: &str = "NOT EXISTS (SELECT 1 FROM casts c JOIN run_anchors a ON a.run_key = c.run_key \
+     WHERE c.cast_key = t.cast_key AND a.seq >= c.step_seq)";
+
 fn missing(kind: &'static str, id: impl ToString) -> Error {
     Error::NotFound { kind, id: id.to_string() }
 }
@@ -146,10 +153,12 @@ impl Loom for Store {
         self.look(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
-                let sql = "SELECT count(*), max(at) FROM entities WHERE loom_key = ?1 \
-                           UNION ALL SELECT count(*), max(at) FROM turns WHERE loom_key = ?1";
+                let sql = format!(
+                    "SELECT count(*), max(n.at) FROM entities n WHERE n.loom_key = ?1 AND {ENTITY_IS_KEPT} \
+                     UNION ALL SELECT count(*), max(t.at) FROM turns t WHERE t.loom_key = ?1 AND {TURN_IS_KEPT}"
+                );
                 let mut counted = Vec::new();
-                for mut row in link.query(sql, values![key]).await? {
+                for mut row in link.query(&sql, values![key]).await? {
                     counted.push((row.count()?, row.time_or_null()?));
                 }
                 let [(entities, made), (turns, closed)] = counted[..] else { return Err(missing("loom", loom).into()) };
@@ -163,9 +172,11 @@ impl Loom for Store {
         self.look(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
-                let sql = "SELECT entity_key, entity_id FROM entities WHERE loom_key = ?1 AND entity_key > ?2 \
-                           ORDER BY entity_key LIMIT ?3";
-                let Listed { items, next } = ids(link, sql, values![key], page).await?;
+                let sql = format!(
+                    "SELECT n.entity_key, n.entity_id FROM entities n WHERE n.loom_key = ?1 AND n.entity_key > ?2 \
+                     AND {ENTITY_IS_KEPT} ORDER BY n.entity_key LIMIT ?3"
+                );
+                let Listed { items, next } = ids(link, &sql, values![key], page).await?;
                 let mut gathered = Gathered::default();
                 gathered.entities(link, &items).await?;
                 let views: Result<Vec<EntityView>, Error> =
@@ -216,9 +227,11 @@ impl Loom for Store {
         self.look(move |link| {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
-                let sql = "SELECT turn_key, turn_id FROM turns WHERE loom_key = ?1 AND turn_key > ?2 \
-                           ORDER BY turn_key LIMIT ?3";
-                let Listed { items, next } = ids(link, sql, values![key], page).await?;
+                let sql = format!(
+                    "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
+                     AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
+                );
+                let Listed { items, next } = ids(link, &sql, values![key], page).await?;
                 let mut gathered = Gathered::default();
                 gathered.turns(link, &items).await?;
                 Ok(Listed { items: turns_shown(link, &mut gathered, &items).await?, next })
@@ -294,13 +307,15 @@ impl Loom for Store {
             Box::pin(async move {
                 let key = loom_key(link, loom).await?;
                 // The last turn of an entity from which nothing was forked or spawned that has a turn of its own.
-                let sql = "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
-                   AND NOT EXISTS (SELECT 1 FROM turns x \
-                                   WHERE x.entity_key = t.entity_key AND x.sequence = t.sequence + 1) \
-                   AND NOT EXISTS (SELECT 1 FROM entities n JOIN turns y ON y.entity_key = n.entity_key \
-                                   WHERE n.origin_id = t.turn_id) \
-                   ORDER BY t.turn_key LIMIT ?3";
-                ids(link, sql, values![key], page).await
+                let sql = format!(
+                    "SELECT t.turn_key, t.turn_id FROM turns t WHERE t.loom_key = ?1 AND t.turn_key > ?2 \
+                     AND NOT EXISTS (SELECT 1 FROM turns x \
+                                     WHERE x.entity_key = t.entity_key AND x.sequence = t.sequence + 1) \
+                     AND NOT EXISTS (SELECT 1 FROM entities n JOIN turns y ON y.entity_key = n.entity_key \
+                                     WHERE n.origin_id = t.turn_id) \
+                     AND {TURN_IS_KEPT} ORDER BY t.turn_key LIMIT ?3"
+                );
+                ids(link, &sql, values![key], page).await
             })
         })
         .await

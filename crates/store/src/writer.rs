@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_canon::{RunId, Timestamp};
-use cantrip_loom::{Answer, Error, Lease, Owner, Seq, Step};
+use cantrip_loom::{Answer, Error, Lease, Owner, RetentionOrder, Seq, Step};
 use tokio::sync::oneshot;
 
 use crate::commit::{Care, Desk};
@@ -27,7 +27,7 @@ pub(crate) enum Ask {
     Acquire { run: RunId, owner: Owner, now: Timestamp, lasts: Duration },
     Renew { lease: Lease, now: Timestamp, lasts: Duration },
     Release(Lease),
-    Prune { run: RunId, through: Seq, at: Timestamp },
+    Prune { order: Box<RetentionOrder>, run: RunId, through: Seq },
 }
 
 /// What came of it.
@@ -245,11 +245,11 @@ impl Writer {
                 }
                 Ok(Ok(Done::Released))
             }
-            Ask::Prune { run, through, at } => {
+            Ask::Prune { order, run, through } => {
                 // What is remembered of cantrips may rest on what goes.
                 self.desk.flush(link).await?;
                 self.desk.forget();
-                Ok(prune::prune(link, *run, *through, *at).await?.map(Done::Pruned))
+                Ok(prune::prune(link, order, *run, *through).await?.map(Done::Pruned))
             }
         }
     }

@@ -6,10 +6,11 @@ mod support;
 
 use std::fs;
 
-use cantrip_canon::{RunId, bytes_hash};
-use cantrip_loom::conformance::{Episode, Subject, Weaver, at};
+use cantrip_canon::{RetentionId, RunId, Timestamp, bytes_hash};
+use cantrip_loom::conformance::{Episode, Subject, Weaver};
 use cantrip_loom::{
-    Answer, Closing, Damage, Error, Event, Journal, Loom, Origin, Page, Record, RunState, Seq, Step, TruncationReason,
+    Actor, Answer, Closing, Damage, Error, Event, Journal, Loom, Origin, Page, Record, RetentionOrder, RetentionPolicy,
+    RunState, Seq, Step, TruncationReason,
 };
 use cantrip_reply::codes;
 use cantrip_store::Store;
@@ -26,6 +27,7 @@ on_both!(
     what_is_written_once_cannot_be_changed_or_deleted,
     a_store_of_a_newer_version_is_refused,
     pruning_leaves_an_anchor_and_a_verifying_rest,
+    a_retention_removes_what_nothing_newer_builds_on_and_records_it,
     a_fork_is_a_few_rows_and_a_body_is_stored_once,
     the_end_of_a_long_thread_is_read_without_its_beginning,
 );
@@ -39,6 +41,18 @@ async fn read(store: &Store, run: RunId) -> (Vec<Record>, Option<Error>) {
             Ok(None) => return (records, None),
             Err(error) => return (records, Some(error)),
         }
+    }
+}
+
+/// A retention that covers every run that is over.
+fn asked_for(episode: &Episode) -> RetentionOrder {
+    let at: Timestamp = "2126-01-01T00:00:00.000Z".parse().unwrap();
+    RetentionOrder {
+        retention_id: RetentionId::from_parts(at, [episode.run.to_bytes()[15]; 10]),
+        policy: RetentionPolicy { older_than_days: 0, kinds: None, owners: None },
+        actor: Actor::new("ann").unwrap(),
+        reason: "our policy".to_owned(),
+        at,
     }
 }
 
@@ -150,13 +164,18 @@ async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
     let mut weaver = Weaver::seeded(store, 9);
     let mut long = weaver.cast("read").await;
     weaver.turn(&mut long, "read", json!("lang ".repeat(2_000)), Closing::Open).await;
-    store.prune(one.run, Seq::new(5), at(9)).await.unwrap();
+    store.prune(&asked_for(&one), one.run, Seq::new(5)).await.unwrap();
     for refused in [
         "UPDATE run_events SET epoch = 9",
         "DELETE FROM run_events",
         "UPDATE bodies SET bytes = body_hash",
         "DELETE FROM bodies",
         "UPDATE run_anchors SET at = 1",
+        "UPDATE retention_removals SET reason = 'another'",
+        "DELETE FROM retention_removals",
+        // Not even up to an anchor, where no removal was recorded.
+        "INSERT INTO run_anchors (run_key, seq, event_hash, at) SELECT run_key, 16, event_hash, 1 FROM run_anchors; \
+         DELETE FROM run_events WHERE run_key = (SELECT min(run_key) FROM run_anchors)",
         "DELETE FROM run_anchors",
         "DELETE FROM runs",
         "DELETE FROM run_leases WHERE false; DELETE FROM entities",
@@ -172,7 +191,7 @@ async fn a_store_of_a_newer_version_is_refused<K: Kit>(kit: K) {
     kit.by_hand("INSERT INTO schema_versions (version, made_by) VALUES (7, 'cantrip 9.0')").unwrap();
     let rows = kit.number("SELECT count(*) FROM run_events");
     let refused = kit.again().unwrap_err();
-    assert!(matches!(refused, Error::NewerStore { found: 7, known: 4, .. }), "{refused}");
+    assert!(matches!(refused, Error::NewerStore { found: 7, known: 5, .. }), "{refused}");
     assert_eq!(refused.code(), codes::STORE_FAILED.any());
     assert_eq!(kit.number("SELECT count(*) FROM run_events"), rows);
 }
@@ -183,11 +202,11 @@ async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     let mut weaver = Weaver::seeded(store, 9);
     weaver.loom = store.looms().await.unwrap()[0];
     let mut live = weaver.cast("live").await;
-    let refused = store.prune(live.run, Seq::new(3), at(1)).await;
+    let refused = store.prune(&asked_for(&live), live.run, Seq::new(3)).await;
     assert!(matches!(refused, Err(Error::Misplaced { .. })), "{refused:?}");
     let (whole, _) = read(store, one.run).await;
     // In the middle of a step: what is pruned ends before it.
-    let anchor = store.prune(one.run, Seq::new(8), at(1)).await.unwrap();
+    let anchor = store.prune(&asked_for(&one), one.run, Seq::new(8)).await.unwrap();
     assert_eq!((anchor.seq, anchor.hash), (Seq::new(7), whole[6].hash));
     assert_eq!(store.anchors(one.run).await.unwrap(), [anchor]);
     let (_, end) = read(store, one.run).await;
@@ -207,12 +226,53 @@ async fn pruning_leaves_an_anchor_and_a_verifying_rest<K: Kit>(kit: K) {
     weaver.plain(&mut live).await;
     assert_eq!(store.verify().await.unwrap().records, 16 + 9 + 7 + 3);
     // All of it: the run is still known, and goes on with an annotation.
-    store.prune(two.run, Seq::new(99), at(2)).await.unwrap();
+    store.prune(&asked_for(&two), two.run, Seq::new(99)).await.unwrap();
     assert_eq!(store.run(two.run).await.unwrap().state, RunState::Truncated);
     let step = Step::beside(weaver.step_id(), two.run)
         .record(weaver.draft(Event::Other { kind: "trace.stored".into(), payload: serde_json::Map::new() }));
     assert_eq!(store.append(step).await.unwrap(), Answer::Committed(Seq::new(17)));
     assert_eq!(store.verify().await.unwrap().records, 9 + 7 + 3 + 1);
+}
+
+async fn a_retention_removes_what_nothing_newer_builds_on_and_records_it<K: Kit>(kit: K) {
+    let store = kit.store();
+    let [one, two] = two_runs(store).await;
+    let mut weaver = Weaver::seeded(store, 9);
+    weaver.loom = store.looms().await.unwrap()[0];
+    // A fork of the first that goes on.
+    let fork = cantrip_loom::Fork { turn: one.leaf.unwrap(), environment: cantrip_loom::Environment::None };
+    let intent = weaver.intent("another way");
+    let (step, branch) = weaver.open(Origin::Fork(fork), intent, Some(fork.turn), 3);
+    weaver.commit(step).await;
+    let order = asked_for(&two);
+    let plan = store.retention_plan(order.policy.clone(), order.at).await.unwrap();
+    let runs: Vec<RunId> = plan.runs.iter().map(|run| run.run_id).collect();
+    assert_eq!((runs, plan.kept), (vec![two.run], 1), "the first is what the fork builds on");
+    let refused = store.remove(order.clone(), one.run).await;
+    assert!(matches!(refused, Err(Error::Misplaced { .. })), "{refused:?}");
+    let young = cantrip_loom::RetentionPolicy { older_than_days: 1_000_000, ..order.policy.clone() };
+    assert_eq!(store.retention_plan(young.clone(), order.at).await.unwrap(), cantrip_loom::RetentionPlan::default());
+    let uncovered = store.remove(RetentionOrder { policy: young, ..order.clone() }, two.run).await;
+    assert!(matches!(uncovered, Err(Error::Misplaced { .. })), "{uncovered:?}");
+    let (whole, _) = read(store, two.run).await;
+    let removal = store.remove(order.clone(), two.run).await.unwrap();
+    assert_eq!((removal.through, removal.event_hash, removal.records), (Seq::new(16), whole[15].hash, 16));
+    assert_eq!(store.removals(Page::FIRST).await.unwrap().items, [removal]);
+    let verified = store.verify().await.unwrap();
+    assert_eq!(verified.removed, Some(cantrip_loom::Removed { runs: 1, records: 16, unrecorded: 0 }));
+    // Lists leave it out; the fork and what it builds on are there.
+    let listed = store.entities(weaver.loom, Page::FIRST).await.unwrap().items;
+    let ids: Vec<_> = listed.iter().map(|view| view.entity.entity_id).collect();
+    assert_eq!(ids, [one.entity, branch.entity]);
+    assert_eq!(store.turns(weaver.loom, Page::FIRST).await.unwrap().items.len(), 3);
+    assert_eq!(store.extent(weaver.loom).await.unwrap().entities, 2);
+    assert!(!store.leaves(weaver.loom, Page::FIRST).await.unwrap().items.contains(&two.leaf.unwrap()));
+    // Once is enough.
+    assert!(matches!(store.remove(order, two.run).await, Err(Error::Misplaced { .. })));
+    // A record of it that is not that of its anchor is damage.
+    kit.by_hand(&kit.without_trigger("retention_removals", "retention_removals_stay_as_written")).unwrap();
+    kit.by_hand("UPDATE retention_removals SET event_hash = retention_id").unwrap();
+    assert!(is_damage(&store.verify().await.unwrap_err(), two.run, 16));
 }
 
 async fn a_fork_is_a_few_rows_and_a_body_is_stored_once<K: Kit>(kit: K) {

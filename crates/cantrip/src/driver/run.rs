@@ -86,7 +86,9 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::Ambiguous { prefix, matches } => {
             codes::not_found("id", prefix.as_str()).data(serde_json::json!({ "matches": matches })).into()
         }
-        Error::NoLedger | Error::NoContracts | Error::ReadOnly => codes::config_invalid("store", "loom", cause).into(),
+        Error::NoLedger | Error::NoContracts | Error::NoRetention | Error::ReadOnly => {
+            codes::config_invalid("store", "loom", cause).into()
+        }
         Error::Unwelcome { at, source } => codes::config_invalid("store", at.as_str(), format!("{cause} ({source})"))
             .data(hint("give --store postgres://... with a user, password and database that the server knows"))
             .into(),
@@ -107,7 +109,11 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::Unreachable { source, .. } => codes::store_unavailable(format!("{cause} ({source})"))
             .data(hint("see that it runs and can be reached; then a run that was cut off goes on: cantrip run resume"))
             .into(),
-        Error::Pruned { run, .. } => codes::not_found("record", run.to_string()).into(),
+        Error::Pruned { run, through } => {
+            let next = "cantrip retention ls says who removed it, when and why";
+            let data = serde_json::json!({"reason": "removed_by_retention", "through": through, "hint": next});
+            codes::not_found("record", run.to_string()).data(data).into()
+        }
         Error::TooLarge { what, bytes, limit } => codes::limit(*what, *bytes, *limit).into(),
         Error::Damaged(_) | Error::BodyAltered(_) | Error::Misread { .. } => {
             codes::record_altered("record", "loom", cause).into()

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use cantrip::loom::{
-    Closing, EndedBy, GateRecord, Output, Settlement, Spent, Strategy, Thread, ThreadState, Turn, Verified,
+    Closing, EndedBy, GateRecord, Output, Removed, Settlement, Spent, Strategy, Thread, ThreadState, Turn, Verified,
 };
 use cantrip_reply::ReplyType;
 use serde_json::Value;
@@ -33,10 +33,19 @@ pub(super) fn looms(rows: &[LoomRow]) -> String {
 }
 
 pub(super) fn verified(shown: &str, found: &Verified) -> String {
-    let Verified { records, runs, bodies, torn_bytes } = found;
+    let Verified { records, runs, bodies, torn_bytes, removed } = found;
     let (records, runs) = (counted(*records, "record", "records"), counted(*runs, "run", "runs"));
     let mut text =
         format!("{shown}: {records} of {runs} and {} are as they were written\n", counted(*bodies, "body", "bodies"));
+    if let Some(Removed { runs, records, unrecorded }) = removed {
+        let (records, runs) = (counted(*records, "record", "records"), counted(*runs, "run", "runs"));
+        let _ = writeln!(text, "{records} of {runs} were removed by retention: cantrip retention ls");
+        if *unrecorded > 0 {
+            let _ =
+                writeln!(text, "{unrecorded} of these runs were cut by an earlier version, which kept no record of it");
+        }
+        let _ = writeln!(text, "{DIM}whether records follow from those that were removed cannot be checked{DIM:#}");
+    }
     if *torn_bytes > 0 {
         let _ = writeln!(text, "{DIM}{torn_bytes} bytes of an unfinished step stand at the end{DIM:#}");
     }

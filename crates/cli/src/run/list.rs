@@ -162,7 +162,12 @@ async fn row(loom: &AnyLoom, run: RunView) -> Result<Row, Error> {
 /// The cast that a run is.
 async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<Option<CastView>, Error> {
     let Some(entity) = run.entity_id else { return Ok(None) };
-    Ok(loom.casts(entity).await?.into_iter().rev().find(|cast| cast.run_id == run.run_id))
+    match loom.casts(entity).await {
+        Ok(casts) => Ok(casts.into_iter().rev().find(|cast| cast.run_id == run.run_id)),
+        // A retention removed its records; the run itself is still known.
+        Err(Error::Pruned { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn drawn(rows: &[Row], store: &Store) -> String {

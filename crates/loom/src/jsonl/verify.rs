@@ -19,6 +19,18 @@ pub struct Verified {
     pub bodies: u64,
     /// Bytes of an unfinished step at the end, which nobody was told about.
     pub torn_bytes: u64,
+    /// What retentions removed; none if nothing was ever removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Removed>,
+}
+
+/// What is gone from a store by retention, as the records of it say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    pub runs: u64,
+    pub records: u64,
+    /// Runs whose beginning was removed by an earlier version, which kept no record of it.
+    pub unrecorded: u64,
 }
 
 pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
@@ -54,5 +66,6 @@ pub(super) fn folder(folder: &Path) -> Result<Verified, Error> {
         runs: runs.len() as u64,
         bodies: sound.len() as u64,
         torn_bytes: size.saturating_sub(held.length),
+        removed: None,
     })
 }

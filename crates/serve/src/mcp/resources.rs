@@ -73,7 +73,12 @@ impl Server {
             else {
                 continue;
             };
-            let casts = loom.casts(entity).await.map_err(stored)?;
+            let casts = match loom.casts(entity).await {
+                Ok(casts) => casts,
+                // A retention removed its records: there is no thread to read.
+                Err(LoomError::Pruned { .. }) => continue,
+                Err(error) => return Err(stored(error)),
+            };
             let Some(cast) = casts.iter().find(|cast| cast.run_id == run.run_id) else { continue };
             let Some(leaf) = cast.outcome.as_ref().and_then(|outcome| outcome.leaf) else { continue };
             let about: String = cast.intent.text().chars().take(200).collect();

@@ -7,8 +7,8 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use cantrip_serve::http::Options;
 use cantrip_serve::limits::KEPT_TURNS;
-use cantrip_service::cantrip::canon::Timestamp;
-use cantrip_service::cantrip::loom::{AnyLoom, Journal, Memory, Seq};
+use cantrip_service::cantrip::canon::{RetentionId, Timestamp};
+use cantrip_service::cantrip::loom::{Actor, AnyLoom, Journal, Memory, RetentionOrder, RetentionPolicy, Seq};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -341,7 +341,15 @@ async fn records_that_were_pruned_are_a_stale_cursor_and_the_rest_is_read() {
         let server = Server::over(place.loom(), Options::default(), &[long(3, 0)]).await;
         let run = server.cast("long").await;
         let newest = server.until(&run, "terminated").await["newest"].as_u64().unwrap();
-        let pruned = place.store().prune(run.parse().unwrap(), Seq::new(9), Timestamp::EPOCH).await.unwrap().seq.get();
+        let at: Timestamp = "2126-01-01T00:00:00.000Z".parse().unwrap();
+        let order = RetentionOrder {
+            retention_id: RetentionId::from_parts(at, [1; 10]),
+            policy: RetentionPolicy { older_than_days: 0, kinds: None, owners: None },
+            actor: Actor::new("ann").unwrap(),
+            reason: "our policy".to_owned(),
+            at,
+        };
+        let pruned = place.store().prune(&order, run.parse().unwrap(), Seq::new(9)).await.unwrap().seq.get();
         let path = format!("/v1/runs/{run}/records");
         let envelope = refused(server.get(&format!("{path}?cursor=1")).await, 410, codes::CURSOR_STALE.any());
         assert_eq!(envelope["data"]["oldest"], pruned + 1);

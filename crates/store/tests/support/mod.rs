@@ -31,6 +31,9 @@ pub(crate) trait Kit: Subject<Store = Store> {
     /// Lets a hand change what is written once.
     fn unguard(&self);
 
+    /// The statement that switches a trigger off.
+    fn without_trigger(&self, table: &str, trigger: &str) -> String;
+
     /// The type of a column of bytes, and these bytes as a literal.
     const BLOB: &str;
     fn literal(bytes: &[u8]) -> String;
@@ -153,6 +156,10 @@ impl Kit for InFile {
         rusqlite::Connection::open(self.path()).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
+    fn without_trigger(&self, _: &str, trigger: &str) -> String {
+        format!("DROP TRIGGER {trigger}")
+    }
+
     fn unguard(&self) {
         for trigger in
             ["run_events_stay_as_written", "run_events_are_kept", "bodies_stay_as_written", "bodies_are_kept"]
@@ -231,6 +238,10 @@ impl Kit for InPostgres {
             if let tokio_postgres::SimpleQueryMessage::Row(row) = answer { row.get(0) } else { None }
         });
         row.unwrap().parse().unwrap()
+    }
+
+    fn without_trigger(&self, table: &str, trigger: &str) -> String {
+        format!("DROP TRIGGER {trigger} ON {table}")
     }
 
     fn unguard(&self) {

@@ -1,0 +1,216 @@
+//! `cantrip retention`: remove the records of old runs, by a policy, and see what was removed.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cantrip::loom::{Actor, Page, Removal, RetentionPolicy};
+use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_service::{Because, Service};
+use serde_json::{Value, json};
+
+use crate::given;
+use crate::present::{DIM, Present, harmless, say};
+use crate::store;
+use crate::watch::{Shows, Viewer};
+
+/// Remove the records of runs that ended long ago, and see what was removed.
+///
+/// This is the only command that deletes history. It removes the records of whole runs that are over, and keeps every run that a
+/// newer one builds on. Receipts, money, signatures and the hash from which each chain goes on stay; so do bodies, which several
+/// runs may share.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A policy file is TOML: older_than_days = 90, and if wanted kinds = [\"predict\"], \
+                        owners = [\"user:42\"].\n\nExamples:\n  \
+                        cantrip retention apply --older-than 90d --dry-run\n  \
+                        cantrip retention apply --older-than 90d --because 'our policy' --yes\n  \
+                        cantrip retention apply --policy retention.toml --because 'our policy'\n  cantrip retention ls")]
+pub(crate) struct RetentionCommand {
+    #[command(subcommand)]
+    action: Action,
+
+    /// Where casts are kept: sqlite:FILE or postgres://...
+    #[arg(long, value_name = "URL", env = "CANTRIP_STORE", global = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show what a policy removes, ask, and remove it.
+    #[command(after_help = "Examples:\n  cantrip retention apply --older-than 90d --dry-run\n  \
+                            cantrip retention apply --older-than 90d --because 'our policy' --yes")]
+    Apply(Apply),
+
+    /// List what was removed: when, by whom, by which policy, and the hash from which each chain goes on.
+    #[command(after_help = "Examples:\n  cantrip retention ls\n  cantrip retention ls --json")]
+    Ls {
+        /// Those behind this cursor.
+        #[arg(long, value_name = "CURSOR")]
+        after: Option<u64>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Apply {
+    /// Runs that ended at least so many days ago, as in 90d.
+    #[arg(long, value_name = "DAYS", required_unless_present = "policy", conflicts_with = "policy")]
+    older_than: Option<String>,
+
+    /// A file with the policy.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+
+    /// Only show what would be removed.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Remove without asking.
+    #[arg(long)]
+    yes: bool,
+
+    /// Why: the record of the removal keeps it.
+    #[arg(long, value_name = "REASON", required_unless_present = "dry_run")]
+    because: Option<String>,
+
+    /// Who says so.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+impl Apply {
+    fn policy(&self) -> Result<RetentionPolicy, Refusal> {
+        if let Some(file) = &self.policy {
+            let (shown, text) = (file.display().to_string(), given::text_file(file)?);
+            return toml::from_str(&text).map_err(|fault| {
+                let at = fault.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+                codes::unparsable(shown.as_str(), format!("line {at}"), fault.message()).into()
+            });
+        }
+        let given = self.older_than.as_deref().unwrap_or_default();
+        let days = given.trim().strip_suffix('d').and_then(|days| days.trim().parse().ok());
+        let rule = "it is a number of days, as in 90d";
+        let older_than_days = days.ok_or_else(|| Refusal::from(codes::config_invalid("--older-than", given, rule)))?;
+        Ok(RetentionPolicy { older_than_days, kinds: None, owners: None })
+    }
+
+    async fn answer(&self, service: &Service, present: Present) -> Result<(Guarded, String), Refusal> {
+        let policy = self.policy()?;
+        let plan = service.retention_plan(&policy).await;
+        if self.dry_run || !plan.reply.reply_type().is_success() {
+            let drawn = plan.reply.value().map(draw_plan).unwrap_or_default();
+            return Ok((plan, drawn));
+        }
+        let value = plan.reply.value().cloned().unwrap_or_default();
+        if !self.yes && !confirmed(&value, present)? {
+            let filled = codes::wrong_state("retention", "plan", "not confirmed", "removing", "a yes");
+            return Err(filled.data(json!({"hint": "nothing was removed"})).into());
+        }
+        let actor = Actor::new(self.by.as_str());
+        let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
+        let because = Because { actor, reason: self.because.clone().unwrap_or_default() };
+        let applied = service.apply_retention(&policy, because).await;
+        let drawn = draw_applied(applied.reply.data());
+        Ok((applied, drawn))
+    }
+}
+
+/// Asks the person at the terminal. Where nobody can be asked, `--yes` is needed.
+fn confirmed(plan: &Value, present: Present) -> Result<bool, Refusal> {
+    if present.json || !std::io::stdin().is_terminal() {
+        let hint = "look at it first with --dry-run, then give --yes";
+        let refused =
+            codes::config_invalid("--yes", "retention apply", "nobody can be asked here, and what is removed is gone");
+        return Err(refused.data(json!({ "hint": hint })).into());
+    }
+    say(draw_plan(plan).trim_end());
+    let _ = write!(std::io::stderr(), "Remove them? What is removed is gone. [y/N] ");
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    Ok(read.is_ok() && ["y", "yes"].contains(&line.trim().to_lowercase().as_str()))
+}
+
+impl RetentionCommand {
+    pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
+        match self.answer(guard, present).await {
+            Ok((guarded, drawn)) => present.reply(guarded, || drawn),
+            Err(refusal) => {
+                let guarded = guard.call(Call::surface("retention"), |rb| async { rb.refuse(refusal) }).await;
+                present.reply(guarded, String::new)
+            }
+        }
+    }
+
+    async fn answer(&self, guard: &Guard, present: Present) -> Result<(Guarded, String), Refusal> {
+        let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
+        let store = match &self.action {
+            Action::Apply(apply) if !apply.dry_run => store::open(self.store.as_deref(), &here)?,
+            Action::Apply(_) | Action::Ls { .. } => store::open_to_read(self.store.as_deref(), &here)?,
+        };
+        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        match &self.action {
+            Action::Apply(apply) => apply.answer(&service, present).await,
+            Action::Ls { after } => {
+                let guarded = service.removals(Page { after: *after, ..Page::FIRST }).await;
+                let drawn = guarded.reply.value().map(draw_removals).unwrap_or_default();
+                Ok((guarded, drawn))
+            }
+        }
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    match &value[key] {
+        Value::String(text) => harmless(text),
+        other => other.to_string(),
+    }
+}
+
+fn draw_plan(plan: &Value) -> String {
+    let runs = plan["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut drawn = String::new();
+    for run in runs {
+        let (id, kind, owner) = (text(run, "run_id"), text(run, "kind"), text(run, "owner"));
+        let _ = writeln!(
+            drawn,
+            "{id}  {kind} of {owner}, {} records  {DIM}{}{DIM:#}",
+            run["records"],
+            text(run, "ended_at")
+        );
+    }
+    let _ = writeln!(drawn, "{} records of {} runs would be removed", plan["records"], runs.len());
+    if plan["kept"] != json!(0) {
+        let _ = writeln!(drawn, "{DIM}{} runs are kept because newer ones build on them{DIM:#}", plan["kept"]);
+    }
+    drawn
+}
+
+fn draw_applied(data: &serde_json::Map<String, Value>) -> String {
+    let number = |key: &str| data.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let mut drawn = format!("removed {} records of {} runs\n", number("records"), number("runs"));
+    if number("kept") + number("skipped") > 0 {
+        let kept = number("kept") + number("skipped");
+        let _ = writeln!(drawn, "{DIM}{kept} runs are kept because newer ones build on them{DIM:#}");
+    }
+    let _ = writeln!(drawn, "{DIM}cantrip retention ls says what was removed{DIM:#}");
+    drawn
+}
+
+fn draw_removals(value: &Value) -> String {
+    let items: Vec<Removal> = serde_json::from_value(value["items"].clone()).unwrap_or_default();
+    let mut drawn = String::new();
+    for removal in &items {
+        let policy = serde_json::to_string(&removal.policy).unwrap_or_default();
+        let (actor, reason) = (harmless(&removal.actor), harmless(&removal.reason));
+        let _ = writeln!(drawn, "{}  {} records of {}", removal.retention_id, removal.records, removal.run_id);
+        let _ = writeln!(drawn, "  {DIM}{} by {actor}: {reason}; policy {policy}{DIM:#}", removal.at);
+        let _ = writeln!(drawn, "  {DIM}through {} with hash {}{DIM:#}", removal.through, removal.event_hash);
+    }
+    if items.is_empty() {
+        let _ = writeln!(drawn, "{DIM}nothing was removed{DIM:#}");
+    }
+    if let Some(next) = value["next"].as_u64() {
+        let _ = writeln!(drawn, "{DIM}there are more: --after {next}{DIM:#}");
+    }
+    drawn
+}
