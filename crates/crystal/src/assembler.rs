@@ -51,6 +51,8 @@ pub struct Assembler<'a> {
     thinking: String,
     calls: Vec<Growing>,
     started: u64,
+    /// Whether what comes may hold secrets of this process.
+    filters: bool,
 }
 
 /// How an answer ended, in its provider's words.
@@ -124,7 +126,14 @@ impl<'a> Assembler<'a> {
             thinking: String::new(),
             calls: Vec::new(),
             started: 0,
+            filters: true,
         }
+    }
+
+    /// The same for an answer from a record: secrets were replaced before it was recorded, so nothing is held back.
+    pub(crate) fn of_record(mut self) -> Self {
+        self.filters = false;
+        self
     }
 
     /// More of the message.
@@ -295,8 +304,11 @@ impl<'a> Assembler<'a> {
             self.started += 1;
             self.heard.hear(ItemEvent::Start(started));
         }
-        let certain = self.open.as_mut().map(|open| open.secrets.push(piece));
-        self.say(certain.unwrap_or_default());
+        let certain = match &mut self.open {
+            Some(open) if self.filters => open.secrets.push(piece),
+            Some(_) | None => piece.to_owned(),
+        };
+        self.say(certain);
         Ok(())
     }
 
@@ -366,7 +378,7 @@ impl<'a> Assembler<'a> {
         let call = &mut self.calls[at];
         let Some(shown) = &mut call.shown else { return };
         let Some(unsent) = call.arguments.get(shown.bytes..).filter(|unsent| !unsent.is_empty()) else { return };
-        let certain = call.secrets.push(unsent);
+        let certain = if self.filters { call.secrets.push(unsent) } else { unsent.to_owned() };
         shown.bytes = call.arguments.len();
         if !certain.is_empty() {
             let (item_id, delta_content) = (shown.item.clone(), certain.into());

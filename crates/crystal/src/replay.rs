@@ -59,7 +59,7 @@ impl Crystal for Replaying {
         let Some((utterance, usage)) = drawn.ok().and_then(|at| self.answers.get(at)) else {
             return Err(Failure::rejected(&self.name, "the replayed thread has no answer left"));
         };
-        let mut said = Assembler::new(&self.name, request, heard);
+        let mut said = Assembler::new(&self.name, request, heard).of_record();
         match say(&mut said, utterance) {
             Ok(()) => said.finish(Ending {
                 model: utterance.model.clone(),
