@@ -31,7 +31,7 @@ const HEAD_ROOM_SHARE: f64 = 0.1;
 pub struct Folding {
     /// When so many closed groups stand unfolded; at least 2.
     pub trigger_after_turns: Option<u64>,
-    /// When the estimate passes this share of the crystal's window, where that is known.
+    /// When the estimate passes this share of the crystal's window. Only a script or a program has none.
     pub window_share: f64,
     pub strategy: Strategy,
 }
@@ -146,8 +146,8 @@ fn fitting(view: &View) -> usize {
     let Some(window) = view.frame().measure.window else { return 1 };
     let room = KEPT_SHARE * window as f64;
     let mut filled = 0.0;
-    let fits = view.groups().iter().rev().take_while(|group| {
-        filled += group.tokens * view.ratio();
+    let fits = (0..view.groups().len()).rev().take_while(|place| {
+        filled += view.tokens_with_intents(*place) * view.ratio();
         filled <= room
     });
     fits.count().max(1)

@@ -9,6 +9,10 @@ cantrip_canon::limits! {
     CUT_TEXTS_MAX: u32 = 8, "texts";
     /// What a fold repeats of an intent it stands for.
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
+    /// What it repeats of one at least, however small the window is.
+    INTENT_QUOTED_BYTES_MIN: usize = 40, "bytes";
+    /// All that it repeats of intents has no more bytes than the window has tokens, divided by this.
+    INTENTS_QUOTED_SHARE_OF_WINDOW: usize = 4, "parts";
     /// Intents that a fold repeats, the newest ones; of the rest it tells the number.
     FOLD_INTENTS_MAX: usize = 20, "intents";
     /// What names the turns of a fold, and stands before what it tells of them.

@@ -164,6 +164,32 @@ fn the_window_keeps_as_many_groups_as_fit_and_at_least_one() {
 }
 
 #[test]
+fn long_intents_count_in_what_is_kept_and_are_quoted_as_far_as_the_window_has_room() {
+    let mut woven = windowed(1_000);
+    woven.turn(Says::text("so be it").closing(TEXT));
+    for n in 2..=6 {
+        woven.cast(&format!("{n} {}", "x".repeat(660)));
+        woven.turn(Says::text("so be it").closing(TEXT));
+    }
+    woven.cast("now");
+    // Some 210 tokens an intent: with what was said to it, one group fits into 300.
+    let plan = Folding::default().plan(&woven.live, Trigger::Window).expect("most can go");
+    assert_eq!((plan.to, plan.groups), (5, 5));
+    let made = Made::window(&woven.live, plan, Means::default());
+    assert!(made.estimate_before > 1_000 && made.estimate_after < 500, "{made:?}");
+    assert!(made.text.contains("\"look\", \"2 xxx") && !made.text.contains(&"x".repeat(100)), "{}", made.text);
+    // A large window has room for all of them.
+    let mut wide = windowed(100_000);
+    wide.turn(Says::text("so be it").closing(TEXT));
+    wide.cast(&"x".repeat(660));
+    wide.turn(Says::text("so be it").closing(TEXT));
+    wide.cast("now");
+    wide.turn(Says::text("so be it").closing(TEXT));
+    let plan = Folding::default().plan(&wide.live, Trigger::TooLong).expect("two can go");
+    assert!(window_text(&wide.live, &plan, Means::default()).contains(&"x".repeat(660)));
+}
+
+#[test]
 fn selective_folding_shortens_results_again_and_again_and_ends_in_a_window() {
     let folding = Folding::after_turns(4).by(By::Selective);
     let mut woven = Woven::new(Frame::new("scripted/test", "conversation").windowed(Some(6_000)));

@@ -3,7 +3,7 @@
 use cantrip_loom::Content;
 
 use super::Plan;
-use crate::limits::INTENT_QUOTED_BYTES_MAX;
+use crate::limits::{INTENT_QUOTED_BYTES_MAX, INTENT_QUOTED_BYTES_MIN, INTENTS_QUOTED_SHARE_OF_WINDOW};
 use crate::list::{Deed, Group, View};
 
 /// What an entity can do about turns that it does not see.
@@ -76,7 +76,12 @@ fn intents(view: &View, groups: usize) -> String {
         return String::new();
     }
     let more = if unshown.more > 0 { format!(" ({} more before)", unshown.more) } else { String::new() };
-    format!(" Earlier intents{more}: {}.", unshown.last.iter().map(quoted).collect::<Vec<_>>().join(", "))
+    // A small window has no room for long quotations.
+    let window = view.frame().measure.window.and_then(|window| usize::try_from(window).ok()).unwrap_or(usize::MAX);
+    let bytes = (window / INTENTS_QUOTED_SHARE_OF_WINDOW / unshown.last.len())
+        .clamp(INTENT_QUOTED_BYTES_MIN, INTENT_QUOTED_BYTES_MAX);
+    let quotations: Vec<_> = unshown.last.iter().map(|intent| quoted(intent, bytes)).collect();
+    format!(" Earlier intents{more}: {}.", quotations.join(", "))
 }
 
 fn told(deed: &Deed) -> String {
@@ -86,9 +91,9 @@ fn told(deed: &Deed) -> String {
     }
 }
 
-fn quoted(intent: &Content) -> String {
+fn quoted(intent: &Content, bytes: usize) -> String {
     let text = intent.text();
-    let end = text.floor_char_boundary(INTENT_QUOTED_BYTES_MAX);
+    let end = text.floor_char_boundary(bytes);
     if end < text.len() { quote(&format!("{}...", &text[..end])) } else { quote(&text) }
 }
 

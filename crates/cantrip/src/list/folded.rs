@@ -230,6 +230,15 @@ impl View {
         &self.folded
     }
 
+    /// The tokens of a group and of what stands between it and the group before it: the intents that came with it.
+    pub(crate) fn tokens_with_intents(&self, place: usize) -> f64 {
+        let Some(group) = self.groups.get(place) else { return 0.0 };
+        let before = place.checked_sub(1).and_then(|before| self.groups.get(before));
+        let from = before.map_or(self.framed, |before| before.end);
+        let between = (from..group.start).filter_map(|at| self.list.get(at));
+        group.tokens + between.map(|message| self.frame.measure.tokens(message)).sum::<f64>()
+    }
+
     /// The intents of which no group is left once the first `place` groups are folded.
     pub fn intents_before(&self, place: usize) -> Unshown {
         let shown = self.groups.get(place).map(|group| group.intent);
