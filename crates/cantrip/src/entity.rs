@@ -148,8 +148,14 @@ impl Runtime {
         };
         let state = Mutex::new(State::Busy(episode.run));
         let (id, seed, context) = (episode.entity, episode.seed, episode.context.clone());
-        let entity =
-            Entity(Arc::new(Inner { runtime: self.clone(), cantrip: cantrip.clone(), id, seed, context, state }));
+        let entity = Entity(Arc::new(Inner {
+            runtime: self.clone(),
+            cantrip: episode.cantrip.clone(),
+            id,
+            seed,
+            context,
+            state,
+        }));
         let this = entity.clone();
         let reply = episode.cast("cast", move |kept| this.give_back(kept)).await;
         // One whose first record was refused is nobody.
@@ -163,6 +169,7 @@ impl Runtime {
         if intent.is_blank() {
             return Err(Box::new(self.refused("cast", blank()).await));
         }
+        let cantrip = &cantrip.knowing_windows().await;
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
@@ -208,6 +215,7 @@ impl Runtime {
         let now = self.now().wall;
         let (run, id): (RunId, EntityId) = (self.ids().next(now), self.ids().next(now));
         let seed = self.ids().next_bits(now) as u64;
+        let cantrip = &cantrip.knowing_windows().await;
         let context = context.map(Arc::new);
         let written = self.summoned(cantrip, run, id, seed, context.as_deref()).await;
         match written {

@@ -100,6 +100,7 @@ impl Runtime {
 
     async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Box<Episode>, Unable> {
         let Forking { intent, fresh, run, cancel } = forking;
+        let cantrip = &cantrip.knowing_windows().await;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
         let mut bodies = Vec::new();

@@ -19,6 +19,7 @@ use cantrip_crystal::{AnyCrystal, Choice, Crystal, Price, Profile, ProfileRow, R
 use cantrip_loom::{
     AnyLoom, Body, Cantrip as Recorded, CantripId, Contracts, Error, Held, Journal, Ledger, Loom, Mode, Root,
 };
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 pub use fault::{Fault, Faults};
@@ -231,6 +232,24 @@ impl Cantrip {
         };
         let profile = Profile { tools, ..self.0.profile };
         Self(Arc::new(Inner { fenced, profile, ..Inner::clone(&self.0) }))
+    }
+
+    /// The same cantrip for an entity that was made with this window, where nobody has described its crystal.
+    pub(crate) fn windowed(&self, window: Option<u64>) -> Self {
+        if window.is_none() || self.0.profile.window.is_some() {
+            return self.clone();
+        }
+        let profile = Profile { window, ..self.0.profile };
+        Self(Arc::new(Inner { profile, ..Inner::clone(&self.0) }))
+    }
+
+    /// The same cantrip, with the windows that the servers of its crystals tell where nobody has described them. An entity
+    /// is made with this window, and keeps it.
+    pub(crate) async fn knowing_windows(&self) -> Self {
+        let own = self.asked().skip(usize::from(self.0.profile.window.is_some()));
+        let crystals = own.chain(self.0.crystals.values()).chain(&self.0.summarises);
+        join_all(crystals.map(Crystal::learn_window)).await;
+        self.windowed(self.0.crystal.profile().window)
     }
 
     /// A limit on money among these wards that nobody could keep.

@@ -138,7 +138,7 @@ impl Runtime {
 
     async fn replayed(&self, cantrip: &Cantrip, leaf: TurnId, trace: Trace) -> Result<Replayed, Unable> {
         let thread = self.loom().thread(leaf).await?;
-        let cantrip = &cantrip.in_mode(thread.entity.entity.mode);
+        let cantrip = &cantrip.in_mode(thread.entity.entity.mode).windowed(thread.entity.entity.window);
         let told = self.told(cantrip, &thread).await?;
         let (seed, context) = self.individual(&thread.entity).await?;
         let sequences: HashMap<TurnId, u64> = thread.turns.iter().map(|turn| (turn.id, turn.sequence)).collect();

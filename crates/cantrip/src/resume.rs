@@ -97,7 +97,7 @@ impl Runtime {
         };
         let made = self.loom().entity(entity).await?;
         belongs(cantrip, &made)?;
-        let cantrip = &cantrip.in_mode(made.entity.mode);
+        let cantrip = &cantrip.in_mode(made.entity.mode).windowed(made.entity.window);
         match view.state {
             RunState::Terminated | RunState::Truncated => {
                 let casts = self.loom().casts(entity).await?;
@@ -115,6 +115,7 @@ impl Runtime {
             }
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
+        let cantrip = &cantrip.knowing_windows().await;
         let now = self.now().wall;
         let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
@@ -313,7 +314,7 @@ impl Runtime {
     pub(crate) async fn taken_up(&self, cantrip: &Cantrip, id: EntityId) -> Result<Entity, Unable> {
         let made = self.loom().entity(id).await?;
         belongs(cantrip, &made)?;
-        let cantrip = cantrip.in_mode(made.entity.mode);
+        let cantrip = cantrip.in_mode(made.entity.mode).windowed(made.entity.window).knowing_windows().await;
         let (seed, context) = self.individual(&made).await?;
         let kept = self.kept(&cantrip, id).await?;
         Ok(Entity::new(self.clone(), cantrip, id, seed, context, kept))

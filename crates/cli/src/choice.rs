@@ -1,15 +1,17 @@
 //! Which crystal speaks where nobody named one?
 //!
-//! The one that was settled; else the default model of the first provider that has a key; else the first model that a
-//! server on this machine offers. Where there is none, the choices are told, each with what to do for it.
+//! The one that was settled; else the default model of the first provider that has a key; else the first model that the
+//! configuration lists for an endpoint; else the first model that a server on this machine offers. Where there is none,
+//! the choices are told, each with what to do for it.
 
 use std::path::Path;
 
-use cantrip::crystal::{ModelName, Profiles, Provider, nearby};
+use cantrip::crystal::{ModelName, Profiles, Provider, models_of_endpoint, nearby};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::endpoints::{self, Endpoint};
 use crate::keys;
 use crate::models;
 
@@ -58,8 +60,53 @@ pub(crate) async fn crystal(here: &Path, who: Who) -> Result<ModelName, Refusal>
     if let Some(crystal) = keyed.filter_map(|provider| default_of(provider, &known)).next() {
         return Ok(crystal);
     }
+    let endpoints = endpoints::all()?;
+    if let Some(crystal) = endpoints.iter().find_map(listed_first) {
+        return Ok(crystal);
+    }
     let ollama = keys::access(Provider::Ollama)?.base;
-    nearby(ollama.as_ref(), &config.local()).await.ok_or_else(|| none(&known, who))
+    match nearby(ollama.as_ref(), &config.local()).await {
+        // A server that has a key is asked by its own name, with it.
+        Some(ModelName::Local { model, url }) => {
+            let keyed = endpoints.iter().find(|known| known.server.url == url && has_key(known));
+            Ok(match keyed {
+                Some(known) => ModelName::Endpoint { endpoint: known.server.name.clone(), model },
+                None => ModelName::Local { model, url },
+            })
+        }
+        Some(found) => Ok(found),
+        None => match served(&endpoints).await {
+            Some(found) => Ok(found),
+            None => Err(none(&known, &endpoints, who)),
+        },
+    }
+}
+
+/// The first model that the configuration lists for an endpoint, if that can be asked.
+fn listed_first(endpoint: &Endpoint) -> Option<ModelName> {
+    let server = &endpoint.server;
+    let model = server.models.first().filter(|_| keys::endpoint_access(server).is_ok())?;
+    Some(ModelName::Endpoint { endpoint: server.name.clone(), model: model.clone() })
+}
+
+fn has_key(endpoint: &Endpoint) -> bool {
+    keys::endpoint_key(&endpoint.server).is_some()
+}
+
+/// The first model of an endpoint on this machine that the user configured, or that has a key. What costs money is not
+/// chosen by its place in a list.
+async fn served(endpoints: &[Endpoint]) -> Option<ModelName> {
+    let local = endpoints.iter().filter(|known| known.server.is_local() && (known.is_configured || has_key(known)));
+    for known in local {
+        let key = keys::endpoint_key(&known.server);
+        if let Some(model) =
+            models_of_endpoint(&known.server, key.as_ref()).await.ok().and_then(|models| models.into_iter().next())
+        {
+            let found = format!("{}/{model}", known.server.name);
+            return found.parse().ok();
+        }
+    }
+    None
 }
 
 /// The model of a provider that is taken where nobody names one.
@@ -67,11 +114,15 @@ fn default_of(provider: Provider, known: &Profiles) -> Option<ModelName> {
     known.default_of(provider)?.parse().ok()
 }
 
-fn none(known: &Profiles, who: Who) -> Refusal {
+fn none(known: &Profiles, endpoints: &[Endpoint], who: Who) -> Refusal {
     let does = who.does();
     let keyed = KEYED.into_iter().filter_map(|provider| {
         let variable = provider.key_variables().first()?;
         Some(choice(format!("export {variable}=..."), format!("{does} {}", default_of(provider, known)?)))
+    });
+    let hosted = endpoints.iter().filter(|known| !known.server.is_local() && has_key(known)).map(|known| {
+        let (name, variable) = (&known.server.name, known.server.key_variable.as_deref().unwrap_or_default());
+        choice(format!("--crystal {name}/<model>"), format!("{does} that model with the key in {variable}"))
     });
     let others = [
         choice("ollama serve".to_owned(), format!("{does} the first model that it has")),
@@ -79,10 +130,14 @@ fn none(known: &Profiles, who: Who) -> Refusal {
             "--crystal 'local/<model>@<url>'".to_owned(),
             "any server that speaks as OpenAI does, as http://localhost:8000/v1".to_owned(),
         ),
+        choice(
+            "[endpoints.NAME] url = \"...\", key_env = \"...\"".to_owned(),
+            format!("a server that wants a key, in {}", config::own_file_shown()),
+        ),
         choice("--crystal scripted/<file>".to_owned(), "answers from a script, without any model".to_owned()),
         choice("crystal = \"<provider>/<model>\"".to_owned(), "in cantrip.toml, once for the project".to_owned()),
     ];
-    let choices: Vec<Value> = keyed.chain(others).collect();
+    let choices: Vec<Value> = hosted.chain(keyed).chain(others).collect();
     let unnamed = who.unnamed();
     let rule = format!("{unnamed}, no provider has a key, and no server on this machine offers one");
     codes::config_invalid(who.name(), "crystal", rule).data(json!({ "choices": choices })).into()

@@ -9,12 +9,14 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use cantrip::crystal::{LOCAL_ADDRESSES, ModelName, NameFault, Provider};
+use cantrip::limits::WINDOW_TOKENS_MIN;
 use cantrip_ds::Traces;
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Map, json};
 use toml::{Table, Value};
 use url::Url;
 
+use crate::endpoints::{self, Endpoint};
 use crate::keys::address;
 use crate::limits::TRACE_DAYS_MAX;
 
@@ -26,7 +28,7 @@ pub(crate) const PROJECT_FILE: &str = "cantrip.toml";
 
 /// A key that may stand in a configuration.
 pub(crate) struct Key {
-    /// Dotted; `<provider>` stands for each provider.
+    /// Dotted; `<provider>` stands for each provider, `<endpoint>` for the name of an endpoint.
     pub(crate) name: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) example: Example,
@@ -42,6 +44,10 @@ pub(crate) enum Example {
     Text(&'static str),
     Texts(&'static str),
     Number(u64),
+    /// Tokens of a window.
+    Tokens(u64),
+    /// A word or a table of rates, as TOML.
+    Price(&'static str),
 }
 
 impl Example {
@@ -49,12 +55,13 @@ impl Example {
         match self {
             Self::Text(text) => format!("\"{text}\""),
             Self::Texts(text) => format!("[\"{text}\"]"),
-            Self::Number(number) => number.to_string(),
+            Self::Number(number) | Self::Tokens(number) => number.to_string(),
+            Self::Price(toml) => toml.to_owned(),
         }
     }
 }
 
-pub(crate) const KEYS: [Key; 7] = [
+pub(crate) const KEYS: [Key; 13] = [
     Key {
         name: "crystal",
         meaning: "The crystal that speaks where no spell, no `--crystal` and no `CANTRIP_CRYSTAL` names one.",
@@ -83,6 +90,52 @@ pub(crate) const KEYS: [Key; 7] = [
                   no provider has a key.",
         example: Example::Texts("http://localhost:8000/v1"),
         unless: "where LM Studio, llama.cpp and vLLM usually listen",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.url",
+        meaning: "The address of a server that speaks a known wire. Its models are then `<endpoint>/<model>` wherever a \
+                  crystal is named. An endpoint that comes with the program (see [crystals](../crystals.md)) has its own.",
+        example: Example::Text("https://models.example/v1"),
+        unless: "the address of the endpoint of that name that comes with the program",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.key_env",
+        meaning: "The environment variable that holds the endpoint's key. The key is sent to this endpoint and nowhere else.",
+        example: Example::Text("MODELS_KEY"),
+        unless: "the variable of the endpoint that comes with the program, else no key is sent",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.wire",
+        meaning: "The protocol that it speaks: `chat` (OpenAI's chat completions), `responses` (OpenAI's responses) or \
+                  `messages` (Anthropic's messages).",
+        example: Example::Text("chat"),
+        unless: "`chat`",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.models",
+        meaning: "Models that it has, for `cantrip models`. The first is asked where nobody names a crystal and no \
+                  provider has a key.",
+        example: Example::Texts("llama-3.3-70b"),
+        unless: "none are listed; all can be named",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.window",
+        meaning: "The tokens that its models take, where neither the table of models nor the server says so.",
+        example: Example::Tokens(32_768),
+        unless: "what the table of models says",
+        only_own: true,
+    },
+    Key {
+        name: "endpoints.<endpoint>.price",
+        meaning: "What its models cost: `\"free\"`, or money for a million tokens. A model without a price cannot be cast \
+                  under a limit on money. Prices of single models stand in a [table of your own](../crystals.md).",
+        example: Example::Price("{ input = \"0.59 USD\", output = \"0.79 USD\" }"),
+        unless: "what the table of models says, which is unknown for most endpoints",
         only_own: true,
     },
     Key {
@@ -119,6 +172,8 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     bases: BTreeMap<&'static str, Url>,
     local: Option<Vec<Url>>,
+    /// The endpoints that it names, by name.
+    pub(crate) endpoints: BTreeMap<String, Endpoint>,
     /// Where long traces lie, and how many days they are kept.
     pub(crate) trace_store: Option<String>,
     pub(crate) trace_retain_days: Option<u64>,
@@ -157,6 +212,8 @@ impl Config {
             store: self.store.or(other.store),
             bases: other.bases.into_iter().chain(self.bases).collect(),
             local: self.local.or(other.local),
+            // A project's file has none.
+            endpoints: other.endpoints,
             trace_store: self.trace_store.or(other.trace_store),
             trace_retain_days: self.trace_retain_days.or(other.trace_retain_days),
             traceparent_to: self.traceparent_to.or(other.traceparent_to),
@@ -175,6 +232,11 @@ pub(crate) fn own_folder() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     folder.map(|folder| folder.join("cantrip"))
+}
+
+/// The user's own file, as messages name it.
+pub(crate) fn own_file_shown() -> String {
+    own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string())
 }
 
 fn own_file() -> Option<PathBuf> {
@@ -210,7 +272,10 @@ fn read(path: &Path, whose: Whose) -> Result<Config, Refusal> {
     let folder = path.parent().unwrap_or(Path::new("."));
     parse(&text, folder, whose).map_err(|fault| match fault {
         Fault::Text { position, detail } => codes::unparsable(shown, position, detail).into(),
-        Fault::Key { key, rule } => codes::config_invalid(shown, key, rule).into(),
+        Fault::Key { key, rule } => {
+            let line = line_of(&text, &key).map(|line| format!("line {line}: ")).unwrap_or_default();
+            codes::config_invalid(shown, key, format!("{line}{rule}")).into()
+        }
     })
 }
 
@@ -221,19 +286,48 @@ enum Fault {
     Key { key: String, rule: String },
 }
 
+/// The line on which a dotted key stands.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let parsed = toml::de::DeTable::parse(text).ok()?;
+    let (mut table, mut rest, mut start) = (parsed.get_ref(), key, None);
+    loop {
+        let behind = |name: &str| rest.strip_prefix(name).filter(|behind| behind.is_empty() || behind.starts_with('.'));
+        let found = table.iter().find_map(|(name, value)| Some((name.span().start, value, behind(name.get_ref())?)));
+        let Some((at, value, behind)) = found else { break };
+        start = Some(at);
+        match (value.get_ref(), behind.strip_prefix('.')) {
+            (toml::de::DeValue::Table(inner), Some(behind)) => (table, rest) = (inner, behind),
+            _ => break,
+        }
+    }
+    let before = text.get(..start?)?;
+    Some(before.matches('\n').count() + 1)
+}
+
 fn parse(text: &str, folder: &Path, whose: Whose) -> Result<Config, Fault> {
-    let table: Table = text.parse().map_err(|fault: toml::de::Error| {
+    let mut table: Table = text.parse().map_err(|fault: toml::de::Error| {
         let before = fault.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let position = format!("line {}", before.matches('\n').count() + 1);
         Fault::Text { position, detail: fault.message().to_owned() }
     })?;
+    let mut config = Config::default();
+    if let Some(endpoints) = table.remove("endpoints") {
+        if whose == Whose::Project {
+            return Err(Fault::Key { key: "endpoints".to_owned(), rule: not_of_a_project() });
+        }
+        config.endpoints = endpoints::read(&endpoints).map_err(|(key, rule)| Fault::Key { key, rule })?;
+    }
     let (table, mut leaves) = (Value::Table(table), Vec::new());
     flatten("", &table, &mut leaves);
-    let mut config = Config::default();
     for (key, value) in leaves {
         settle(&mut config, &key, value, folder, whose)?;
     }
     Ok(config)
+}
+
+/// Why a project's file is refused a key that only the user's own may have.
+fn not_of_a_project() -> String {
+    format!("a project's file does not decide what is sent where: write it into {}", own_file_shown())
 }
 
 /// Every value with its dotted key. An empty table is a value too: nothing that was written is passed over.
@@ -261,8 +355,7 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
         return Err(fault(format!("no key is called so{}", suggestion(key))));
     };
     if row.only_own && whose == Whose::Project {
-        let own = own_file().map_or_else(|| "the user's config.toml".to_owned(), |file| file.display().to_string());
-        return Err(fault(format!("a project's file does not decide what is sent where: write it into {own}")));
+        return Err(fault(not_of_a_project()));
     }
     if let (Example::Number(_), Value::Integer(number)) = (row.example, value) {
         let days = u64::try_from(*number).ok().filter(|days| (1..=TRACE_DAYS_MAX).contains(days));
@@ -274,7 +367,8 @@ fn settle(config: &mut Config, key: &str, value: &Value, folder: &Path, whose: W
         let kind = match row.example {
             Example::Text(_) => "text",
             Example::Texts(_) => "list of texts",
-            Example::Number(_) => "number",
+            Example::Number(_) | Example::Tokens(_) => "number",
+            Example::Price(_) => "price",
         };
         return Err(fault(format!("this is a {kind}, as in {} = {}", row.name, row.example.toml())));
     };
@@ -308,7 +402,7 @@ fn texts(value: &Value, example: Example) -> Option<Vec<&str>> {
     match (example, value) {
         (Example::Text(_), Value::String(text)) => Some(vec![text]),
         (Example::Texts(_), Value::Array(list)) => list.iter().map(Value::as_str).collect(),
-        (Example::Text(_) | Example::Texts(_) | Example::Number(_), _) => None,
+        (Example::Text(_) | Example::Texts(_) | Example::Number(_) | Example::Tokens(_) | Example::Price(_), _) => None,
     }
 }
 
@@ -352,10 +446,19 @@ pub(crate) fn schema() -> serde_json::Value {
             "examples": [[text]]}),
         Example::Number(number) => json!({"type": "integer", "minimum": 1, "maximum": TRACE_DAYS_MAX,
             "description": row.meaning, "examples": [number]}),
+        Example::Tokens(number) => json!({"type": "integer", "minimum": WINDOW_TOKENS_MIN,
+            "description": row.meaning, "examples": [number]}),
+        Example::Price(_) => json!({"description": row.meaning,
+            "anyOf": [{"enum": ["free", "unknown"]}, {"type": "object"}]}),
     };
     let mut properties = Map::new();
     let mut providers = Map::new();
+    let mut endpoint = Map::new();
     for row in &KEYS {
+        if let Some((_, key)) = row.name.rsplit_once("<endpoint>.") {
+            endpoint.insert(key.to_owned(), value(row));
+            continue;
+        }
         match row.name.rsplit_once("<provider>.") {
             None => match row.name.split_once('.') {
                 None => {
@@ -377,6 +480,8 @@ pub(crate) fn schema() -> serde_json::Value {
     }
     let table = json!({"type": "object", "additionalProperties": false, "properties": providers});
     properties.insert("providers".to_owned(), table);
+    let table = json!({"type": "object", "additionalProperties": false, "properties": endpoint});
+    properties.insert("endpoints".to_owned(), json!({"type": "object", "additionalProperties": table}));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A cantrip configuration",
@@ -397,7 +502,11 @@ pub(crate) fn markdown() -> String {
     for Key { name, meaning, example, unless, only_own } in &KEYS {
         let whose = if *only_own { "\n\nOnly in the user's file." } else { "" };
         let line = match name.rsplit_once('.') {
-            Some((table, key)) => format!("[{}]\n{key} = {}", table.replace("<provider>", "anthropic"), example.toml()),
+            Some((table, key)) => format!(
+                "[{}]\n{key} = {}",
+                table.replace("<provider>", "anthropic").replace("<endpoint>", "mine"),
+                example.toml()
+            ),
             None => format!("{name} = {}", example.toml()),
         };
         page.push_str(&format!(
@@ -419,10 +528,13 @@ mod tests {
     fn every_key_of_the_table_is_read_and_stands_in_the_schema() {
         let schema = schema();
         for row in &KEYS {
-            let name = row.name.replace("<provider>", "gemini");
+            let name = row.name.replace("<provider>", "gemini").replace("<endpoint>", "groq");
             let config = parsed(&format!("{name} = {}", row.example.toml()), Whose::Own).expect(row.name);
             assert_ne!(config, Config::default(), "{name} settles something");
-            let pointer = name.split('.').fold(String::new(), |path, part| format!("{path}/properties/{part}"));
+            let pointer = name.split('.').fold(String::new(), |path, part| match part {
+                "groq" => format!("{path}/additionalProperties"),
+                part => format!("{path}/properties/{part}"),
+            });
             assert!(schema.pointer(&pointer).is_some(), "{pointer}");
             let otherwise = if matches!(row.example, Example::Number(_)) { "'three'" } else { "3" };
             let faulty = parsed(&format!("{name} = {otherwise}"), Whose::Own);
@@ -441,13 +553,27 @@ mod tests {
     }
 
     #[test]
+    fn a_project_names_no_endpoint_and_every_fault_has_its_line() {
+        let text = "store = 'memory:'\n\n[endpoints.mine]\nurl = 'https://elsewhere.example/v1'\nwire = 'grpc'\n";
+        let Err(Fault::Key { key, rule }) = parsed(text, Whose::Project) else { panic!("refused") };
+        assert_eq!((key.as_str(), line_of(text, &key)), ("endpoints", Some(3)));
+        assert!(rule.contains("config.toml"), "{rule}");
+        for (key, line) in [("endpoints.mine.wire", 5), ("endpoints.mine", 3), ("store", 1), ("endpoints.mine.gone", 3)]
+        {
+            assert_eq!(line_of(text, key), Some(line), "{key}");
+        }
+        assert_eq!(line_of(text, "elsewhere"), None);
+        assert_eq!(line_of("a.b.c = 1\n'd.e' = 2\n", "d.e"), Some(2));
+    }
+
+    #[test]
     fn what_nobody_knows_is_refused_with_the_nearest_name() {
         for (text, says) in [
             ("cristal = 'ollama/m'", "did you mean crystal?"),
             ("[providers.antropic]\nbase_url = 'https://a.example'", "did you mean providers.anthropic.base_url?"),
             ("[providers.anthropic]", "known are"),
             ("something = {}", "known are"),
-            ("crystal = 'nobody/m'", "nobody"),
+            ("crystal = 'no body/m'", "no body"),
             ("[providers.openai]\nbase_url = 'https://me:key@a.example'", "a key does not belong"),
         ] {
             let fault = parsed(text, Whose::Own).expect_err(text);

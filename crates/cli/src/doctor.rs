@@ -3,6 +3,9 @@
 //! Each check does what a cast would do: it opens the store and writes to it, starts the worker and has it compute. What
 //! it wrote it takes back. Keys are looked for and never shown.
 
+mod servers;
+
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,14 +13,13 @@ use std::sync::Arc;
 
 use cantrip::circle::MediumKind;
 use cantrip::circle::gate::builtin;
-use cantrip::crystal::{Provider, Response, Script, Scripted};
+use cantrip::crystal::{Response, Script, Scripted};
 use cantrip::loom::{Error, Journal, Loom, Page, RunState};
 use cantrip::{Cantrip, Casting, Runtime, store_refusal};
 use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::keys;
 use crate::limits::FREE_BYTES_MIN;
 use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
 use crate::process::{self, Presence};
@@ -25,7 +27,7 @@ use crate::spells;
 use crate::store::{self, Place, Store};
 use crate::worker;
 
-/// Check whether casts can be made and kept here: the store, its runs, the sandboxes, the keys.
+/// Check whether casts can be made and kept here: the store, its runs, the sandboxes, the servers of models, their keys.
 ///
 /// Nothing is changed. Whatever does not work is told with what to do about it.
 #[derive(Debug, clap::Args)]
@@ -47,13 +49,15 @@ enum Verdict {
     Good,
     /// Nothing is wrong, and someone may want to know.
     Note,
+    /// It is not here, and need not be.
+    Absent,
     Bad,
 }
 
 /// What one check came to.
 #[derive(Debug, Serialize)]
 struct Finding {
-    check: &'static str,
+    check: Cow<'static, str>,
     verdict: Verdict,
     said: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,19 +65,34 @@ struct Finding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// The server that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<servers::Server>,
 }
 
 impl Finding {
-    fn good(check: &'static str, said: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Good, said: said.into(), code: None, hint: None }
+    fn new(check: impl Into<Cow<'static, str>>, verdict: Verdict, said: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict, said: said.into(), code: None, hint: None, server: None }
     }
 
-    fn note(check: &'static str, said: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Note, said: said.into(), code: None, hint: Some(hint.into()) }
+    fn good(check: impl Into<Cow<'static, str>>, said: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Good, said)
     }
 
-    fn bad(check: &'static str, said: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Bad, said: said.into(), code: None, hint: Some(hint.into()) }
+    fn absent(check: &str, said: impl Into<String>) -> Self {
+        Self::new(check.to_owned(), Verdict::Absent, said)
+    }
+
+    fn note(check: impl Into<Cow<'static, str>>, said: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..Self::new(check, Verdict::Note, said) }
+    }
+
+    fn bad(check: impl Into<Cow<'static, str>>, said: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..Self::new(check, Verdict::Bad, said) }
+    }
+
+    fn about(self, server: servers::Server) -> Self {
+        Self { server: Some(server), ..self }
     }
 }
 
@@ -108,8 +127,8 @@ impl Doctor {
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
-        findings.extend(servers(guard).await);
-        findings.extend(providers(guard).await);
+        findings.extend(mcp_servers(guard).await);
+        findings.extend(servers::look(guard).await);
         findings
     }
 
@@ -206,11 +225,9 @@ async fn refused(check: &'static str, guard: &Guard, refusal: Refusal) -> Findin
     let hint = reply.data().get("hint").and_then(|hint| hint.as_str()).map(str::to_owned);
     let advice = || reply.advice().map(|advice| advice.meaning().to_owned());
     Finding {
-        check,
-        verdict: Verdict::Bad,
-        said: reply.message(),
         code: Some(reply.code().to_string()),
         hint: hint.or_else(advice),
+        ..Finding::new(check, Verdict::Bad, reply.message())
     }
 }
 
@@ -334,7 +351,7 @@ fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Findi
 }
 
 /// The MCP servers of the spells around, each asked what it offers.
-async fn servers(guard: &Guard) -> Vec<Finding> {
+async fn mcp_servers(guard: &Guard) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, spell) in spells::around() {
         for (name, server) in spell.servers() {
@@ -353,33 +370,13 @@ async fn servers(guard: &Guard) -> Vec<Finding> {
     findings
 }
 
-/// Which providers have a key, in the environment or in a `.env`; what it is is nobody's business.
-async fn providers(guard: &Guard) -> Vec<Finding> {
-    let (mut ready, mut wanting, mut findings) = (Vec::new(), Vec::new(), Vec::new());
-    for provider in Provider::ALL.into_iter().filter(|provider| !provider.key_variables().is_empty()) {
-        match keys::access(provider) {
-            Ok(_) => ready.push(provider.as_str()),
-            Err(refusal) if refusal.code() == codes::CREDENTIALS_MISSING.any() => {
-                wanting.push(provider.key_variables()[0]);
-            }
-            Err(refusal) => findings.push(refused("keys", guard, refusal).await),
-        }
-    }
-    findings.push(if ready.is_empty() {
-        let hint = format!("set one of {}, or cast a spell that needs none", wanting.join(", "));
-        Finding::note("keys", "none is set", hint)
-    } else {
-        Finding::good("keys", format!("there is one for {}", ready.join(", ")))
-    });
-    findings
-}
-
 fn drawn(findings: &[Finding]) -> String {
     let mut text = String::new();
-    for Finding { check, verdict, said, code, hint } in findings {
+    for Finding { check, verdict, said, code, hint, .. } in findings {
         let (style, word) = match verdict {
             Verdict::Good => (colour(ReplyType::Success), "ok"),
             Verdict::Note => (colour(ReplyType::Invalid), "note"),
+            Verdict::Absent => (DIM, "-"),
             Verdict::Bad => (colour(ReplyType::Failure), "bad"),
         };
         let code = code.as_ref().map(|code| format!(" {DIM}{code}{DIM:#}")).unwrap_or_default();

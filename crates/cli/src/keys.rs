@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use cantrip::canon::Secret;
-use cantrip::crystal::{Access, Provider};
+use cantrip::crystal::{Access, NamedEndpoint, Provider, WindowAssumed};
 use cantrip_reply::{Refusal, codes};
 
 use crate::config;
+use crate::models;
 
 /// A longer one is no file of keys.
 const DOTENV_BYTES_MAX: u64 = 1 << 20;
@@ -25,7 +26,35 @@ pub(crate) fn access(provider: Provider) -> Result<Access, Refusal> {
                 .map_err(|rule| Refusal::from(codes::config_invalid(provider.base_variable(), text.as_str(), rule)))?,
         ),
     };
-    Ok(Access { key: key.map(Secret::new), base, whole: whole_answers(), ..Access::default() })
+    let (whole, assumed) = (whole_answers(), Some(models::window_assumed as WindowAssumed));
+    Ok(Access { key: key.map(Secret::new), base, whole, assumed, ..Access::default() })
+}
+
+/// What is needed to reach an endpoint, or which variable is to be set. Its address is one that comes with the program or
+/// one of the user's own configuration, so it may be sent the key that it was given.
+pub(crate) fn endpoint_access(endpoint: &NamedEndpoint) -> Result<Access, Refusal> {
+    let key = endpoint_key(endpoint);
+    match (&key, &endpoint.key_variable) {
+        (None, Some(variable)) if endpoint.needs_key => {
+            Err(codes::credentials_missing(endpoint.name.as_str(), variable.as_str()).into())
+        }
+        _ => {
+            let (whole, assumed) = (whole_answers(), Some(models::window_assumed as WindowAssumed));
+            Ok(Access { key, whole, assumed, ..Access::default() })
+        }
+    }
+}
+
+/// The key of an endpoint, if its variable is set.
+pub(crate) fn endpoint_key(endpoint: &NamedEndpoint) -> Option<Secret<String>> {
+    key_in(&[endpoint.key_variable.as_deref()?]).map(Secret::new)
+}
+
+/// Which of these variables holds a key, as a message names it.
+pub(crate) fn variable_set(variables: &[&str]) -> Option<String> {
+    let in_environment = variables.iter().find(|name| set(name).is_some()).map(|name| (*name).to_owned());
+    let in_file = || variables.iter().find(|name| from_file(Path::new(".env"), &[name]).is_some());
+    in_environment.or_else(|| in_file().map(|name| format!("{name} of .env")))
 }
 
 /// Whether there is a key for a provider.
@@ -34,7 +63,11 @@ pub(crate) fn has(provider: Provider) -> bool {
 }
 
 fn key(provider: Provider) -> Option<String> {
-    let variables = provider.key_variables();
+    key_in(provider.key_variables())
+}
+
+/// The first of these variables that is set, in the environment or else in a `.env`.
+fn key_in(variables: &[&str]) -> Option<String> {
     variables.iter().find_map(|name| set(name)).or_else(|| from_file(Path::new(".env"), variables))
 }
 

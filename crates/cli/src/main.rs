@@ -16,6 +16,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod dry_run;
+mod endpoints;
 mod fallen;
 mod given;
 mod grimoire;

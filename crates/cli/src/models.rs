@@ -12,8 +12,9 @@ use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
 
 use crate::config;
+use crate::endpoints;
 use crate::keys;
-use crate::present::{BOLD, DIM, harmless};
+use crate::present::{BOLD, DIM, harmless, say};
 
 /// Names a person's own table of models.
 const VARIABLE: &str = "CANTRIP_MODELS";
@@ -33,9 +34,17 @@ pub(crate) struct Models {
     markdown: bool,
 }
 
-/// What is known of models here: the table that comes with the program, under a person's own.
+/// What is known of models here: the table that comes with the program, under what the user's configuration says of
+/// endpoints, under a person's own table.
 pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
-    let Some(path) = file() else { return Ok(Arc::new(Profiles::builtin().clone())) };
+    let rows = endpoints::rows()?;
+    let under = match Profiles::builtin().clone().overlay_rows(rows) {
+        Ok(under) => under,
+        Err(fault) => {
+            return Err(codes::config_invalid(config::own_file_shown(), "endpoints", fault.to_string()).into());
+        }
+    };
+    let Some(path) = file() else { return Ok(Arc::new(under)) };
     let shown = path.display().to_string();
     let long = path.metadata().is_ok_and(|found| found.len() > PROFILES_BYTES_MAX as u64);
     let text = match long {
@@ -43,10 +52,24 @@ pub(crate) fn known() -> Result<Arc<Profiles>, Refusal> {
         false => std::fs::read_to_string(&path)
             .map_err(|error| Refusal::from(codes::config_invalid(shown.as_str(), "models", error.to_string())))?,
     };
-    match Profiles::builtin().clone().overlay(&text) {
+    match under.overlay(&text) {
         Ok(known) => Ok(Arc::new(known)),
         Err(fault) => Err(codes::config_invalid(shown, "models", fault.to_string()).into()),
     }
+}
+
+/// Says that the window of a crystal is not known, and how to set it.
+pub(crate) fn window_assumed(crystal: &str, tokens: u64) {
+    let own = config::own_file_shown();
+    let place = match crystal.split_once('/') {
+        Some((endpoint, _)) if endpoints::is_known(endpoint) => format!("[endpoints.{endpoint}] of {own}"),
+        _ => "[crystal] of the spell, or into a table of models of your own (cantrip models --help)".to_owned(),
+    };
+    let crystal = harmless(crystal);
+    say(&format!(
+        "the window of {crystal} is not known, and its server does not tell it: {tokens} tokens are assumed. If it has more, \
+         write window = ... into {place}"
+    ));
 }
 
 /// The file that the variable names, or the one in the person's configuration, if it is there.
@@ -58,23 +81,77 @@ fn file() -> Option<PathBuf> {
     Some(config::own_folder()?.join("models.toml")).filter(|path| path.is_file())
 }
 
-/// Whether a model of this provider can be asked from here.
-fn ready(provider: Provider) -> bool {
-    keys::access(provider).is_ok()
+/// A provider or an endpoint, and whether its models can be asked from here.
+struct Ready {
+    name: String,
+    /// The variables of its key; none if it takes no key.
+    variables: Vec<String>,
+    /// A key that it needs is there.
+    is_ready: bool,
+    has_key: bool,
+}
+
+impl Ready {
+    /// Every provider, then every endpoint.
+    fn all() -> Result<Vec<Self>, Refusal> {
+        let providers = Provider::ALL.into_iter().map(|provider| Self {
+            name: provider.as_str().to_owned(),
+            variables: provider.key_variables().iter().map(|name| (*name).to_owned()).collect(),
+            is_ready: keys::access(provider).is_ok(),
+            has_key: keys::has(provider),
+        });
+        let endpoints = endpoints::all()?.into_iter().map(|endpoint| Self {
+            name: endpoint.server.name.clone(),
+            variables: endpoint.server.key_variable.iter().cloned().collect(),
+            is_ready: keys::endpoint_access(&endpoint.server).is_ok(),
+            has_key: keys::endpoint_key(&endpoint.server).is_some(),
+        });
+        Ok(providers.chain(endpoints).collect())
+    }
+
+    fn find<'a>(all: &'a [Self], name: &str) -> Option<&'a Self> {
+        all.iter().find(|known| known.name == name)
+    }
+
+    fn words(&self) -> String {
+        match (self.has_key, self.is_ready, self.variables.as_slice()) {
+            (_, _, []) => "no key needed".to_owned(),
+            (true, _, _) => "key found".to_owned(),
+            (false, true, variables) => format!("no key: set {} if the server wants one", variables.join(" or ")),
+            (false, false, variables) => format!("no key: set {}", variables.join(" or ")),
+        }
+    }
 }
 
 impl Models {
     pub(crate) fn reply(&self, rb: ReplyBuilder) -> (Reply, String) {
-        match known() {
-            Ok(known) => {
+        match known().and_then(|known| Ok((known, Ready::all()?))) {
+            Ok((known, ready)) => {
                 let rows = self.selected(&known);
-                let drawn = if self.markdown { markdown(&known, &rows) } else { draw(&known, &rows) };
-                let rows: Vec<Value> = rows.iter().map(row).collect();
-                let data = json!({"version": known.version(), "as_of": known.as_of(), "models": rows});
+                let drawn = if self.markdown {
+                    markdown(&known, &rows)
+                } else {
+                    draw(&known, &rows, &self.unlisted(&known, &ready))
+                };
+                let endpoints: Vec<Value> = ready
+                    .iter()
+                    .map(|known| json!({"name": known.name, "key_variables": known.variables, "ready": known.is_ready}))
+                    .collect();
+                let rows: Vec<Value> = rows.iter().map(|model| row(model, &ready)).collect();
+                let data = json!({"version": known.version(), "as_of": known.as_of(), "models": rows,
+                    "endpoints": endpoints});
                 (rb.success(codes::ok("models").data(data)), drawn)
             }
             Err(refusal) => (rb.refuse(refusal), String::new()),
         }
+    }
+
+    /// Which endpoints can be named although none of their models is listed, and who else is drawn.
+    fn unlisted<'a>(&self, known: &Profiles, ready: &'a [Ready]) -> Vec<(&'a Ready, bool)> {
+        let wanted = self.filter.as_deref().unwrap_or_default();
+        let listed = known.models();
+        let has_models = |name: &str| listed.iter().any(|model| model.provider == name);
+        ready.iter().map(|known| (known, !has_models(&known.name) && known.name.contains(wanted))).collect()
     }
 
     fn selected(&self, known: &Profiles) -> Vec<Known> {
@@ -89,13 +166,14 @@ impl Models {
 /// All that is known of models here, as a surface lists it.
 pub(crate) fn listed() -> Result<Value, Refusal> {
     let known = known()?;
-    let rows: Vec<Value> = known.models().iter().map(row).collect();
+    let ready = Ready::all()?;
+    let rows: Vec<Value> = known.models().iter().map(|model| row(model, &ready)).collect();
     Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": rows}))
 }
 
-fn row(model: &Known) -> Value {
+fn row(model: &Known, ready: &[Ready]) -> Value {
     let mut row = model.to_value();
-    row["ready"] = ready(model.provider).into();
+    row["ready"] = Ready::find(ready, &model.provider).is_some_and(|known| known.is_ready).into();
     row
 }
 
@@ -115,7 +193,7 @@ fn tokens(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
-fn draw(known: &Profiles, models: &[Known]) -> String {
+fn draw(known: &Profiles, models: &[Known], groups: &[(&Ready, bool)]) -> String {
     let width = models.iter().map(|model| model.crystal.len()).max().unwrap_or(0).max("model".len());
     let mut text = String::new();
     let _ = writeln!(
@@ -125,15 +203,12 @@ fn draw(known: &Profiles, models: &[Known]) -> String {
     );
     let mut last = None;
     for model in models {
-        if last != Some(model.provider) {
-            let name = model.provider.as_str();
-            let key = match (ready(model.provider), model.provider.key_variables()) {
-                (_, []) => "no key needed".to_owned(),
-                (true, _) => "key found".to_owned(),
-                (false, variables) => format!("no key: set {}", variables.join(" or ")),
-            };
-            let _ = writeln!(text, "{BOLD}{name}{BOLD:#} {DIM}{key}{DIM:#}");
-            last = Some(model.provider);
+        if last != Some(&model.provider) {
+            let group = groups.iter().find(|(known, _)| known.name == model.provider);
+            // A table of one's own may have models of an endpoint that no configuration has.
+            let words = group.map_or_else(|| "no such endpoint here".to_owned(), |(known, _)| known.words());
+            let _ = writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{words}{DIM:#}", harmless(&model.provider));
+            last = Some(&model.provider);
         }
         let mark = if model.default { "*" } else { " " };
         let price = match rates(&model.price) {
@@ -148,6 +223,10 @@ fn draw(known: &Profiles, models: &[Known]) -> String {
             tokens(model.profile.output_tokens_max.map(u64::from)),
             model.profile.features().join(", ")
         );
+    }
+    for (known, _) in groups.iter().filter(|(_, is_unlisted)| *is_unlisted) {
+        let (name, words) = (harmless(&known.name), known.words());
+        let _ = writeln!(text, "{BOLD}{name}{BOLD:#} {DIM}{words}; name any of its models: {name}/<model>{DIM:#}");
     }
     let _ = writeln!(
         text,

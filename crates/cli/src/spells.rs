@@ -17,6 +17,7 @@ use url::Url;
 
 use crate::addresses;
 use crate::config;
+use crate::endpoints;
 use crate::keys;
 use crate::models;
 use crate::person::Person;
@@ -179,6 +180,7 @@ pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
         }
         ModelName::Local { .. }
         | ModelName::Hosted { .. }
+        | ModelName::Endpoint { .. }
         | ModelName::Replay { .. }
         | ModelName::Program { .. }
         | ModelName::Human => endpoint(name, None),
@@ -191,7 +193,7 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
         ModelName::Local { model, url } => {
             let crystal = Compatible::new(model, url, None)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()))?;
-            let crystal = crystal.described_by(&*models::known()?);
+            let crystal = crystal.described_by(&*models::known()?).assuming(models::window_assumed);
             Ok(AnyCrystal::new(if keys::whole_answers() { crystal.whole() } else { crystal }))
         }
         ModelName::Hosted { provider, model } => {
@@ -206,11 +208,17 @@ fn endpoint(name: &ModelName, base: Option<&Url>) -> Result<AnyCrystal, Refusal>
                 .model(model, &access)
                 .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())
         }
+        ModelName::Endpoint { endpoint, model } => {
+            let (endpoint, access) = endpoints::reached(endpoint, &name.to_string())?;
+            endpoint
+                .model(model, &access)
+                .map_err(|fault| codes::config_invalid("crystal", name.to_string(), fault.to_string()).into())
+        }
         ModelName::Scripted { .. } | ModelName::Replay { .. } | ModelName::Program { .. } | ModelName::Human => {
             Err(codes::config_invalid(
                 "crystal",
                 name.to_string(),
-                "it is asked by nobody here: use a provider's model, local/<model>@<url>, scripted/ or program/",
+                "it is asked by nobody here: use a provider's or an endpoint's model, local/<model>@<url>, scripted/ or program/",
             )
             .into())
         }

@@ -227,7 +227,7 @@ fn a_spell_names_who_is_asked_where_its_crystal_stays_down() {
     assert!(!down.asked().is_empty() && other.asked().len() == 2);
     let turns = folder.seen(&["thread"])["turns"].clone();
     assert_eq!(turns.as_array().map(Vec::len), Some(2), "one turn each, however many were asked: {turns}");
-    folder.write("bad.toml", "[crystal]\nmodel = \"anthropic/m\"\nfallback = [\"nobody/m\"]\n");
+    folder.write("bad.toml", "[crystal]\nmodel = \"ollama/m\"\nfallback = [\"nobody/m\"]\n");
     let told = folder.envelope(&["cast", "bad.toml", "x"], codes::CONFIG_INVALID.any());
     assert!(told["message"].as_str().is_some_and(|message| message.contains("nobody")), "{told}");
 }

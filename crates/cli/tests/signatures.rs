@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::model::Model;
 use support::{Folder, id, stderr, stdout};
 
-const SHOUT: &str = r#"namespace = "@me/text"
+pub(crate) const SHOUT: &str = r#"namespace = "@me/text"
 name = "Shout"
 version = 1
 description = "Say it louder."

@@ -8,7 +8,8 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+use crate::window::Asks;
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
 
 use reading::Reading;
 
@@ -23,12 +24,30 @@ pub struct Anthropic(Endpoint);
 impl Anthropic {
     /// `model` at `base`, which is the part of the address before `/v1/messages`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let endpoint = Self::endpoint(format!("anthropic/{model}"), model, base)?;
+        Ok(Self(endpoint.keyed("x-api-key", "", key)?))
+    }
+
+    /// The same under another name, behind a server that speaks as Anthropic does. Such servers take the key as a bearer
+    /// token, in Anthropic's own header, or in either: they are sent both.
+    pub fn named(name: String, model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        let endpoint = Self::endpoint(name, model, base)?;
+        let endpoint = endpoint.keyed("x-api-key", "", key)?.keyed("authorization", "Bearer ", key)?;
+        Ok(Self(endpoint.asking(Some(Asks::Models))))
+    }
+
+    fn endpoint(name: String, model: &str, base: &Url) -> Result<Endpoint, EndpointFault> {
         let address = match base.path().trim_end_matches('/').ends_with("/v1") {
             true => below(base, &["messages"])?,
             false => below(base, &["v1", "messages"])?,
         };
-        let endpoint = Endpoint::new(format!("anthropic/{model}"), model, address)?;
-        Ok(Self(endpoint.header("anthropic-version", "2023-06-01").keyed("x-api-key", "", key)?))
+        Ok(Endpoint::new(name, model, address)?.header("anthropic-version", "2023-06-01"))
+    }
+
+    /// The same, where this is told of a window that nobody knows and that is assumed.
+    #[must_use]
+    pub fn assuming(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.assuming(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
@@ -50,7 +69,11 @@ impl Crystal for Anthropic {
     }
 
     fn profile(&self) -> Profile {
-        self.0.profile
+        self.0.profile()
+    }
+
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
 
     fn price(&self) -> Price {

@@ -20,7 +20,8 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, Pieces, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+use crate::window::Asks;
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
 
 use reading::Reading;
 
@@ -37,7 +38,21 @@ impl Compatible {
     /// The same under another name.
     pub fn named(name: String, model: &str, url: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let address = below(url, &["chat", "completions"])?;
-        Ok(Self(Endpoint::new(name, model, address)?.keyed("authorization", "Bearer ", key)?))
+        let endpoint = Endpoint::new(name, model, address)?.keyed("authorization", "Bearer ", key)?;
+        Ok(Self(endpoint.asking(Some(Asks::Models))))
+    }
+
+    /// The same, of whose window nothing is asked and nothing assumed: a server that counts its requests gets those for
+    /// answers only.
+    #[must_use]
+    pub fn unasked(self) -> Self {
+        Self(self.0.asking(None))
+    }
+
+    /// The same, where this is told of a window that nobody knows and that is assumed.
+    #[must_use]
+    pub fn assuming(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.assuming(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
@@ -64,7 +79,11 @@ impl Crystal for Compatible {
     }
 
     fn profile(&self) -> Profile {
-        self.0.profile
+        self.0.profile()
+    }
+
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
 
     fn price(&self) -> Price {

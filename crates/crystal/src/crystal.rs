@@ -40,9 +40,16 @@ pub trait Crystal: Send + Sync {
     /// Sends one request and says what comes.
     fn ask(&self, request: &Request, heard: &dyn Sink) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What a request to it may count on. It does not change while the crystal lives.
+    /// What a request to it may count on. Only its window may become known while the crystal lives, by
+    /// [`learn_window`](Self::learn_window).
     fn profile(&self) -> Profile {
         Profile::of(self.name())
+    }
+
+    /// Finds out how many tokens it takes, where nobody has said so: its server is asked, and where that does not tell, a
+    /// small window is assumed. Its profile has the window then. A crystal that no server stands behind has none.
+    fn learn_window(&self) -> impl Future<Output = ()> + Send {
+        async {}
     }
 
     /// What its answers cost. It does not change while the crystal lives.
@@ -167,6 +174,7 @@ trait Erased: Send + Sync {
     fn name(&self) -> &str;
     fn ask<'a>(&'a self, request: &'a Request, heard: &'a dyn Sink) -> BoxFuture<'a, Result<Answer, Failure>>;
     fn profile(&self) -> Profile;
+    fn learn_window(&self) -> BoxFuture<'_, ()>;
     fn price(&self) -> Price;
     fn spawned(&self, entity: EntityId, by: Spawn);
     fn ended(&self, entity: EntityId);
@@ -183,6 +191,9 @@ impl<C: Crystal> Erased for C {
     }
     fn profile(&self) -> Profile {
         Crystal::profile(self)
+    }
+    fn learn_window(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Crystal::learn_window(self))
     }
     fn price(&self) -> Price {
         Crystal::price(self)
@@ -210,6 +221,9 @@ impl Crystal for AnyCrystal {
     }
     fn profile(&self) -> Profile {
         self.0.profile()
+    }
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
     fn price(&self) -> Price {
         self.0.price()

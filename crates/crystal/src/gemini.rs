@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
 
 use reading::Reading;
 
@@ -26,6 +26,12 @@ impl Gemini {
         address.query_pairs_mut().append_pair("alt", "sse");
         let endpoint = Endpoint::new(format!("gemini/{model}"), model, address)?;
         Ok(Self(endpoint.keyed("x-goog-api-key", "", key)?))
+    }
+
+    /// The same, where this is told of a window that nobody knows and that is assumed.
+    #[must_use]
+    pub fn assuming(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.assuming(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
@@ -52,7 +58,11 @@ impl Crystal for Gemini {
     }
 
     fn profile(&self) -> Profile {
-        self.0.profile
+        self.0.profile()
+    }
+
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
 
     fn price(&self) -> Price {

@@ -6,7 +6,7 @@ use cantrip_canon::Secret;
 use url::Url;
 
 use crate::http::EndpointFault;
-use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Profiles, Provider, Responses};
+use crate::{Anthropic, AnyCrystal, Compatible, Gemini, Ollama, Profiles, Provider, Responses, WindowAssumed};
 
 /// How to reach a provider, beyond its name.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct Access {
     pub profiles: Option<Arc<Profiles>>,
     /// Answers are asked for in one piece, where a gateway does not stream.
     pub whole: bool,
+    /// Is told of a window that nobody knows and that is assumed.
+    pub assumed: Option<WindowAssumed>,
 }
 
 impl Provider {
@@ -62,7 +64,10 @@ impl Provider {
         let known = access.profiles.as_deref().unwrap_or_else(|| Profiles::builtin());
         macro_rules! made {
             ($crystal:expr) => {{
-                let crystal = $crystal?.described_by(known);
+                let mut crystal = $crystal?.described_by(known);
+                if let Some(assumed) = access.assumed {
+                    crystal = crystal.assuming(assumed);
+                }
                 AnyCrystal::new(if access.whole { crystal.whole() } else { crystal })
             }};
         }

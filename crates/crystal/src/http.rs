@@ -27,6 +27,8 @@ use url::Url;
 use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
 use crate::{Answer, Cause, Charge, Failure, Price, Profile, Profiles};
 
+use crate::window::{Asks, Learned, Server, WindowAssumed};
+
 use frames::Frames;
 use limiter::Limiter;
 
@@ -61,6 +63,11 @@ pub(crate) struct Endpoint {
     limiter: Arc<Limiter>,
     /// Whether answers are asked for as they come.
     streams: bool,
+    /// How its server is asked about the window, and what came of it.
+    asks: Option<Asks>,
+    learned: Arc<Learned>,
+    /// Is told of a window that is assumed.
+    assumed: Option<WindowAssumed>,
 }
 
 impl Endpoint {
@@ -87,7 +94,38 @@ impl Endpoint {
             client,
             limiter,
             streams: true,
+            asks: Some(Asks::Nothing),
+            learned: Arc::default(),
+            assumed: None,
         })
+    }
+
+    /// The same, whose server is asked about the window in this way; by none of them nothing is assumed either.
+    pub(crate) fn asking(mut self, asks: Option<Asks>) -> Self {
+        self.asks = asks;
+        self
+    }
+
+    /// The same, where this is told of a window that is assumed.
+    pub(crate) fn assuming(mut self, assumed: Option<WindowAssumed>) -> Self {
+        self.assumed = assumed;
+        self
+    }
+
+    /// What is known of the model, its window as its server told it where the table does not say it.
+    pub(crate) fn profile(&self) -> Profile {
+        Profile { window: self.profile.window.or_else(|| self.learned.window()), ..self.profile }
+    }
+
+    /// Asks the server about the window, where the table does not say it and nobody asked lately.
+    pub(crate) async fn learn_window(&self) {
+        let Some(asks) = self.asks.filter(|_| self.profile.window.is_none() && !self.learned.is_fresh()) else {
+            return;
+        };
+        let (client, address, headers) = (&self.client, &self.address, self.headers.as_slice());
+        let server = Server { client, address, headers, model: &self.model };
+        let found = server.window(asks).await;
+        self.learned.keep(&self.name, found, self.assumed);
     }
 
     /// The same, of which these profiles know better.

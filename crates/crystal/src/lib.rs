@@ -14,6 +14,8 @@ mod compatible;
 pub mod conformance;
 pub mod contract;
 mod crystal;
+#[cfg(feature = "http")]
+mod endpoint;
 mod failure;
 #[cfg(feature = "http")]
 mod gemini;
@@ -43,6 +45,8 @@ mod retry;
 mod schema;
 mod scripted;
 pub mod tree;
+#[cfg(feature = "http")]
+mod window;
 
 #[cfg(feature = "http")]
 pub use anthropic::Anthropic;
@@ -50,6 +54,8 @@ pub use assembler::{Assembler, Ending};
 #[cfg(feature = "http")]
 pub use compatible::Compatible;
 pub use crystal::{Answer, AnyCrystal, Crystal, ItemEvent, Silence, Sink, finish_reason};
+#[cfg(feature = "http")]
+pub use endpoint::{NamedEndpoint, Wire};
 pub use failure::{Cause, Charge, Detail, Failure};
 #[cfg(feature = "http")]
 pub use gemini::Gemini;
@@ -58,9 +64,9 @@ pub use hosted::Access;
 #[cfg(feature = "http")]
 pub use http::{EndpointFault, Pieces};
 pub use list::{List, Messages};
-pub use name::{ModelName, NameFault, Provider};
+pub use name::{ModelName, NameFault, Provider, endpoint_name_fault};
 #[cfg(feature = "http")]
-pub use nearby::{LOCAL_ADDRESSES, nearby};
+pub use nearby::{LOCAL_ADDRESSES, Unlisted, models_of_endpoint, models_of_provider, nearby};
 #[cfg(feature = "http")]
 pub use ollama::Ollama;
 pub use price::{Price, Rates};
@@ -75,3 +81,5 @@ pub use request::{
 pub use responses::Responses;
 pub use retry::{Plan, Retry};
 pub use scripted::{Input, Response, Script, ScriptFault, Scripted, ScriptedCall, ScriptedError};
+#[cfg(feature = "http")]
+pub use window::WindowAssumed;

@@ -28,6 +28,17 @@ cantrip_canon::limits! {
     /// The window that a model behind Ollama is given where nobody says another: what it does without being told cuts a
     /// list without a word.
     OLLAMA_WINDOW_DEFAULT: u64 = 16_384, "tokens";
+    /// The window that a model behind Ollama is taken to have at most where no request can say another, which it has on
+    /// most machines.
+    OLLAMA_CHAT_WINDOW_MAX: u64 = 4_096, "tokens";
+    /// The window that is assumed of a model which no table describes and whose server does not tell.
+    WINDOW_TOKENS_ASSUMED: u64 = 8_192, "tokens";
+    /// How long a server may take to tell the window of a model, before an entity is made.
+    WINDOW_ASK_MS_MAX: u64 = 2_000, "ms";
+    /// What is read of that. Lists of gateways are long.
+    WINDOW_ASK_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// For how long it counts what a server told; then an entity that is made has it asked again.
+    WINDOW_KEPT_MS: u64 = 60_000, "ms";
     /// Text, thinking and arguments of one answer together. What is longer fails the attempt and is not asked for again.
     ANSWER_BYTES_MAX: usize = 8 << 20, "bytes";
     /// Calls of one answer; one more fails the attempt.
@@ -36,6 +47,8 @@ cantrip_canon::limits! {
     DETAIL_BYTES_MAX: usize = 2_048, "bytes";
     /// The name of a crystal.
     NAME_BYTES_MAX: usize = 1_024, "bytes";
+    /// The name of an endpoint.
+    ENDPOINT_NAME_BYTES_MAX: usize = 64, "bytes";
     /// The file of a script or a program.
     SCRIPT_BYTES_MAX: usize = 16 << 20, "bytes";
     /// Nesting of a script.
@@ -58,7 +71,11 @@ cantrip_canon::limits! {
     ERROR_BODY_BYTES_MAX: usize = 64 << 10, "bytes";
     /// How long a server on this machine may take to say which models it has, where nobody named a crystal.
     NEARBY_MS_MAX: u64 = 500, "ms";
-    /// What is read of that.
+    /// How long a server may take to list its models where a person asks what can be reached.
+    SERVER_LIST_MS_MAX: u64 = 3_000, "ms";
+    /// Models of one server that are told of; the others are left out.
+    LISTED_MODELS_MAX: usize = 1_000, "models";
+    /// What is read of a list of models.
     NEARBY_BYTES_MAX: usize = 1 << 20, "bytes";
 }
 

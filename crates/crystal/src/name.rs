@@ -1,7 +1,8 @@
 //! Which crystal is meant?
 //!
-//! A name is read once, where it is written, into a value that cannot name what does not exist. What a model is called
-//! beyond its provider is the provider's matter and passes as it is.
+//! A name is read once, where it is written, into a value. A provider that does not exist cannot be named; an endpoint is
+//! known by the configuration of whoever reaches it, so its name is only checked for its letters here. What a model is
+//! called beyond its provider is the provider's matter and passes as it is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use std::str::FromStr;
 use cantrip_canon::{IdFault, TurnId};
 use url::Url;
 
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{ENDPOINT_NAME_BYTES_MAX, NAME_BYTES_MAX};
 use crate::scripted::suggestion;
 
 /// The name of a crystal, as a spell or a command line has it.
@@ -19,6 +20,8 @@ use crate::scripted::suggestion;
 /// let name: ModelName = "openrouter/meta/llama".parse().unwrap();
 /// assert_eq!(name, ModelName::Hosted { provider: Provider::OpenRouter, model: "meta/llama".into() });
 /// assert!("openruoter/meta".parse::<ModelName>().unwrap_err().to_string().contains("openrouter"));
+/// let name: ModelName = "groq/openai/gpt-oss-120b".parse().unwrap();
+/// assert_eq!(name, ModelName::Endpoint { endpoint: "groq".into(), model: "openai/gpt-oss-120b".into() });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ModelName {
@@ -26,6 +29,9 @@ pub enum ModelName {
     Hosted { provider: Provider, model: String },
     /// `local/<model>@<url>`: any endpoint that speaks as OpenAI's chat does.
     Local { model: String, url: Url },
+    /// `groq/...`, `vllm/...`, or the name of an endpoint in a configuration. Whether there is such an endpoint is known
+    /// where its address is looked up.
+    Endpoint { endpoint: String, model: String },
     /// `scripted/<file>`, or `scripted/<file>#<script>` where the file has several.
     Scripted { file: String, script: Option<String> },
     /// `replay/<turn>`: the thread that ends there.
@@ -65,7 +71,7 @@ impl Provider {
 pub enum NameFault {
     #[error("a crystal's name is provider/model, and this has no model: {0:?}")]
     ModelMissing(String),
-    #[error("no provider is called {0:?}{1}")]
+    #[error("no provider and no endpoint is called {0:?}{1}")]
     ProviderUnknown(String, String),
     #[error("local needs its address, as in local/<model>@http://localhost:8000/v1: {0:?}")]
     UrlMissing(String),
@@ -77,16 +83,57 @@ pub enum NameFault {
     Text,
 }
 
-const OTHERS: [&str; 5] = ["local", "scripted", "replay", "program", "human"];
+pub(crate) const OTHERS: [&str; 5] = ["local", "scripted", "replay", "program", "human"];
+
+/// A name that differs in so few letters from a built-in one is taken for a typing error.
+const TYPING_ERROR_LETTERS: usize = 2;
+
+/// Says what is wrong with this name for an endpoint, and nothing if it can be one.
+pub fn endpoint_name_fault(name: &str) -> Option<String> {
+    let letters = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '_');
+    let begins = name.starts_with(|letter: char| letter.is_ascii_lowercase());
+    if !begins || name.len() > ENDPOINT_NAME_BYTES_MAX || !name.chars().all(letters) {
+        return Some(format!(
+            "an endpoint's name has small letters, digits, - and _, begins with a letter and has at most \
+             {ENDPOINT_NAME_BYTES_MAX} bytes"
+        ));
+    }
+    near_built_in(name).map(|built_in| match built_in == name {
+        true => format!("{name} is built in and cannot be an endpoint of yours; choose another name"),
+        false => {
+            format!("{name:?} is too much like the built-in {built_in:?} to tell a typing error; choose another name")
+        }
+    })
+}
+
+/// The built-in name that this is, or that it was probably meant to be.
+fn near_built_in(name: &str) -> Option<&'static str> {
+    let built_in = Provider::ALL.into_iter().map(Provider::as_str).chain(OTHERS);
+    let near = built_in.map(|known| (strsim::osa_distance(known, name), known)).min()?;
+    (near.0 <= TYPING_ERROR_LETTERS).then_some(near.1)
+}
+
+impl NameFault {
+    /// No provider has this name, nor any of these endpoints: tells which one was probably meant.
+    pub fn unknown(provider: &str, endpoints: &[&str]) -> Self {
+        let mut known: Vec<&str> = endpoints.to_vec();
+        known.extend(Provider::ALL.map(Provider::as_str));
+        known.extend(OTHERS);
+        Self::ProviderUnknown(provider.to_owned(), suggestion(provider, &known))
+    }
+}
 
 impl ModelName {
     /// Whether it only works in a circle that runs code.
     pub fn needs_code(&self) -> bool {
         match self {
             Self::Program { .. } => true,
-            Self::Hosted { .. } | Self::Local { .. } | Self::Scripted { .. } | Self::Replay { .. } | Self::Human => {
-                false
-            }
+            Self::Hosted { .. }
+            | Self::Local { .. }
+            | Self::Endpoint { .. }
+            | Self::Scripted { .. }
+            | Self::Replay { .. }
+            | Self::Human => false,
         }
     }
 }
@@ -102,13 +149,16 @@ impl FromStr for ModelName {
             return Ok(Self::Human);
         }
         let (provider, model) = text.split_once('/').unwrap_or((text, ""));
-        if !OTHERS.contains(&provider) && Provider::ALL.iter().all(|known| known.as_str() != provider) {
-            let known: Vec<_> = Provider::ALL.iter().map(|known| known.as_str()).chain(OTHERS).collect();
-            return Err(NameFault::ProviderUnknown(provider.to_owned(), suggestion(provider, &known)));
+        let is_built_in = OTHERS.contains(&provider) || Provider::ALL.iter().any(|known| known.as_str() == provider);
+        if !is_built_in && (!text.contains('/') || endpoint_name_fault(provider).is_some()) {
+            return Err(NameFault::unknown(provider, &[]));
         }
         let missing = || NameFault::ModelMissing(text.to_owned());
         if model.trim().is_empty() {
             return Err(missing());
+        }
+        if !is_built_in {
+            return Ok(Self::Endpoint { endpoint: provider.to_owned(), model: model.to_owned() });
         }
         if let Some(provider) = Provider::ALL.into_iter().find(|known| known.as_str() == provider) {
             return Ok(Self::Hosted { provider, model: model.to_owned() });
@@ -156,6 +206,7 @@ impl fmt::Display for ModelName {
         match self {
             Self::Hosted { provider, model } => write!(f, "{}/{model}", provider.as_str()),
             Self::Local { model, url } => write!(f, "local/{model}@{url}"),
+            Self::Endpoint { endpoint, model } => write!(f, "{endpoint}/{model}"),
             Self::Scripted { file, script: None } => write!(f, "scripted/{file}"),
             Self::Scripted { file, script: Some(script) } => write!(f, "scripted/{file}#{script}"),
             Self::Replay { turn } => write!(f, "replay/{turn}"),

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use cantrip_canon::Secret;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use url::Url;
 
 use crate::http::bounded;
-use crate::limits::{NEARBY_BYTES_MAX, NEARBY_MS_MAX};
-use crate::{ModelName, Provider};
+use crate::limits::{LISTED_MODELS_MAX, NEARBY_BYTES_MAX, NEARBY_MS_MAX, SERVER_LIST_MS_MAX};
+use crate::{Access, ModelName, NamedEndpoint, Provider, Wire};
 
 /// Where LM Studio, llama.cpp and vLLM listen unless told otherwise.
 pub const LOCAL_ADDRESSES: [&str; 3] =
@@ -16,14 +19,7 @@ pub const LOCAL_ADDRESSES: [&str; 3] =
 /// The first model that a server on this machine offers: Ollama at its address, then whoever speaks as OpenAI does at
 /// one of these. All are asked at once and each has a moment to answer, so a machine without any costs that moment.
 pub async fn nearby(ollama: Option<&Url>, others: &[Url]) -> Option<ModelName> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        // A machine does not ask its neighbours about itself.
-        .no_proxy()
-        .timeout(Duration::from_millis(NEARBY_MS_MAX))
-        .build()
-        .ok()?;
+    let client = client(Reach::ThisMachine).ok()?;
     let home = Url::parse(Provider::Ollama.home()).ok();
     let asked = futures_util::future::join(
         async { served_by_ollama(&client, ollama.or(home.as_ref())?).await },
@@ -31,6 +27,126 @@ pub async fn nearby(ollama: Option<&Url>, others: &[Url]) -> Option<ModelName> {
     );
     let (ollama, others) = asked.await;
     ollama.or_else(|| others.into_iter().flatten().next())
+}
+
+/// Why a server did not tell its models.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unlisted {
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("it refuses the key, or wants one ({0})")]
+    KeyRefused(u16),
+    #[error("it answers, but not with a list of models ({0})")]
+    Strange(String),
+}
+
+/// The models that a provider says it has, asked with its key at its address.
+pub async fn models_of_provider(provider: Provider, access: &Access) -> Result<Vec<String>, Unlisted> {
+    let Ok(home) = Url::parse(provider.home()) else { return Err(Unlisted::Strange("no address".to_owned())) };
+    let base = access.base.as_ref().unwrap_or(&home);
+    let ends_in_v1 = base.path().trim_end_matches('/').ends_with("/v1");
+    let (path, keyed) = match provider {
+        Provider::Anthropic if ends_in_v1 => ("models", "x-api-key"),
+        Provider::Anthropic => ("v1/models", "x-api-key"),
+        Provider::Gemini => ("models", "x-goog-api-key"),
+        Provider::OpenAi | Provider::OpenRouter => ("models", "authorization"),
+        Provider::Ollama if ends_in_v1 => ("models", "authorization"),
+        Provider::Ollama => ("api/tags", "authorization"),
+    };
+    listed(base, path, &[keyed], access.key.as_ref()).await
+}
+
+/// The models that an endpoint says it has. Its key, if there is one, is sent only where the server wants one.
+pub async fn models_of_endpoint(
+    endpoint: &NamedEndpoint,
+    key: Option<&Secret<String>>,
+) -> Result<Vec<String>, Unlisted> {
+    let path = match endpoint.wire {
+        Wire::Messages if !endpoint.url.path().trim_end_matches('/').ends_with("/v1") => "v1/models",
+        Wire::Chat | Wire::Responses | Wire::Messages => "models",
+    };
+    let headers: &[&'static str] = match endpoint.wire {
+        Wire::Chat | Wire::Responses => &["authorization"],
+        Wire::Messages => &["authorization", "x-api-key"],
+    };
+    if endpoint.is_local() {
+        match listed(&endpoint.url, path, headers, None).await {
+            Err(Unlisted::KeyRefused(_)) if key.is_some() => {}
+            told => return told,
+        }
+    }
+    listed(&endpoint.url, path, headers, key).await
+}
+
+/// Where a question goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    ThisMachine,
+    Anywhere,
+}
+
+fn client(reach: Reach) -> Result<reqwest::Client, reqwest::Error> {
+    // Whoever embeds this may have chosen another provider of cryptography before; then that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    match reach {
+        // A machine does not ask its neighbours about itself.
+        Reach::ThisMachine => builder.no_proxy().timeout(Duration::from_millis(NEARBY_MS_MAX)).build(),
+        Reach::Anywhere => builder.timeout(Duration::from_millis(SERVER_LIST_MS_MAX)).build(),
+    }
+}
+
+/// Asks for a list of models at `path` below `base`, with the key in these headers.
+async fn listed(
+    base: &Url,
+    path: &str,
+    headers: &[&'static str],
+    key: Option<&Secret<String>>,
+) -> Result<Vec<String>, Unlisted> {
+    let strange = |what: &str| Unlisted::Strange(what.to_owned());
+    let address = below(base, path).ok_or_else(|| strange("its address has no path"))?;
+    let mut sent = HeaderMap::new();
+    for (name, key) in headers.iter().filter_map(|name| Some((*name, key?))) {
+        let before = if name == "authorization" { "Bearer " } else { "" };
+        let mut value = HeaderValue::try_from(format!("{before}{}", key.expose()))
+            .map_err(|_| strange("its key has characters that no header can carry"))?;
+        value.set_sensitive(true);
+        sent.insert(name, value);
+    }
+    if headers.contains(&"x-api-key") {
+        sent.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    }
+    let client = client(Reach::Anywhere).map_err(|error| strange(&error.to_string()))?;
+    let response = client.get(address).headers(sent).send().await.map_err(|error| {
+        Unlisted::Unreachable(if error.is_timeout() {
+            format!("no answer within {SERVER_LIST_MS_MAX} ms")
+        } else if error.is_connect() {
+            "no connection".to_owned()
+        } else {
+            "the connection failed".to_owned()
+        })
+    })?;
+    match response.status() {
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            let text = bounded(response, NEARBY_BYTES_MAX).await.unwrap_or_default();
+            // Anything else that guards a port would say it in words of its own, and must not be offered a key.
+            match serde_json::from_str::<Value>(&text).is_ok_and(|told| told.get("error").is_some()) {
+                true => Err(Unlisted::KeyRefused(status.as_u16())),
+                false => Err(strange(&format!("status {}", status.as_u16()))),
+            }
+        }
+        status if !status.is_success() => Err(strange(&format!("status {}", status.as_u16()))),
+        _ => {
+            let text = bounded(response, NEARBY_BYTES_MAX).await.map_err(|_| strange("the list is too long"))?;
+            let told: Value = serde_json::from_str(&text).map_err(|_| strange("no JSON"))?;
+            let list = ["/data", "/models"].into_iter().find_map(|at| told.pointer(at)?.as_array());
+            let list = list.or_else(|| told.as_array()).ok_or_else(|| strange("no list"))?;
+            // In Gemini's and Ollama's lists they go by `name`.
+            let ids = list.iter().filter_map(|model| model["id"].as_str().or_else(|| model["name"].as_str()));
+            let names = ids.filter(|id| !id.chars().any(char::is_control));
+            Ok(names.map(|id| id.trim_start_matches("models/").to_owned()).take(LISTED_MODELS_MAX).collect())
+        }
+    }
 }
 
 async fn served_by_ollama(client: &reqwest::Client, base: &Url) -> Option<ModelName> {

@@ -11,7 +11,8 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+use crate::window::Asks;
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
 
 use reading::Reading;
 
@@ -23,7 +24,13 @@ impl Ollama {
     /// `model` at `base`, which is the part of the address before `/api/chat`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
         let endpoint = Endpoint::new(format!("ollama/{model}"), model, below(base, &["api", "chat"])?)?;
-        Ok(Self(endpoint.keyed("authorization", "Bearer ", key)?))
+        Ok(Self(endpoint.asking(Some(Asks::Ollama)).keyed("authorization", "Bearer ", key)?))
+    }
+
+    /// The same, where this is told of a window that nobody knows and that is assumed.
+    #[must_use]
+    pub fn assuming(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.assuming(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
@@ -45,7 +52,11 @@ impl Crystal for Ollama {
     }
 
     fn profile(&self) -> Profile {
-        self.0.profile
+        self.0.profile()
+    }
+
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
 
     fn price(&self) -> Price {

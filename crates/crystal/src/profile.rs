@@ -2,7 +2,8 @@
 //!
 //! How long a list it takes, how much it may answer, whether it can be offered tools, how its tokens are estimated. All
 //! of it comes from rows of a table ([`Profiles`]), each for the crystals whose names it matches, the more specific ones
-//! over the less specific. A model that nobody has described is the most ordinary one, and its window is unknown.
+//! over the less specific. A model that nobody has described is the most ordinary one; its window is asked of its
+//! server when an entity is made ([`Crystal::learn_window`](crate::Crystal::learn_window)).
 
 use serde::Deserialize;
 
@@ -40,6 +41,8 @@ pub struct Profile {
     pub structured: bool,
     /// It can be shown images.
     pub images: bool,
+    /// Its chat takes `stream_options` and `seed` as OpenAI's does. A server that refuses unknown fields may not.
+    pub chat_extras: bool,
     /// It says programs and nothing else, so it needs a circle that runs code.
     pub programs: bool,
     pub bytes_per_token: f64,
@@ -80,6 +83,7 @@ pub struct ProfileRow {
     pub binds_thoughts: Option<bool>,
     pub structured: Option<bool>,
     pub images: Option<bool>,
+    pub chat_extras: Option<bool>,
     pub programs: Option<bool>,
     pub bytes_per_token: Option<f64>,
     pub message_tokens: Option<f64>,
@@ -128,6 +132,7 @@ impl Profile {
         binds_thoughts: false,
         structured: false,
         images: false,
+        chat_extras: true,
         programs: false,
         bytes_per_token: 3.3,
         message_tokens: 4.0,
@@ -153,6 +158,7 @@ impl Profile {
             binds_thoughts: row.binds_thoughts.unwrap_or(self.binds_thoughts),
             structured: row.structured.unwrap_or(self.structured),
             images: row.images.unwrap_or(self.images),
+            chat_extras: row.chat_extras.unwrap_or(self.chat_extras),
             programs: row.programs.unwrap_or(self.programs),
             bytes_per_token: row.bytes_per_token.unwrap_or(self.bytes_per_token),
             message_tokens: row.message_tokens.unwrap_or(self.message_tokens),

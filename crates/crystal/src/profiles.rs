@@ -1,8 +1,8 @@
 //! What is known of all models: the table that comes with the program, and what someone lays over it.
 //!
 //! It is data, a file of rows, so that a new model or a new price needs no new program. A crystal whose name no row has is
-//! the most ordinary one, and has no price. Asking the providers was turned down: most do not say, and a cast must not
-//! begin with a request that nobody recorded.
+//! the most ordinary one, and has no price. Asking the providers for prices and features was turned down: most do not say
+//! them. Only a window that no row has is asked of the server, when an entity is made.
 
 use std::sync::OnceLock;
 
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::limits::PROFILES_BYTES_MAX;
+use crate::name::OTHERS;
 use crate::{Price, Profile, ProfileRow, Provider};
 
 /// Rows about models, the later layers over the earlier ones.
@@ -45,7 +46,8 @@ pub enum ProfilesFault {
 /// A model that a row names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
-    pub provider: Provider,
+    /// The provider's or the endpoint's name.
+    pub provider: String,
     /// `provider/model`
     pub crystal: String,
     pub profile: Profile,
@@ -94,20 +96,26 @@ impl Profiles {
     }
 
     /// The same, with what `text` says laid over it: each of its rows wins over all rows before, in the fields it has.
-    pub fn overlay(mut self, text: &str) -> Result<Self, ProfilesFault> {
-        let table = parsed(text)?;
-        check(&table.models)?;
-        self.version = table.version.unwrap_or(self.version);
-        self.as_of = table.as_of.unwrap_or(self.as_of);
+    pub fn overlay(self, text: &str) -> Result<Self, ProfilesFault> {
+        let Table { version, as_of, models } = parsed(text)?;
+        let mut laid = self.overlay_rows(models)?;
+        laid.version = version.unwrap_or(laid.version);
+        laid.as_of = as_of.unwrap_or(laid.as_of);
+        Ok(laid)
+    }
+
+    /// The same, with these rows laid over it.
+    pub fn overlay_rows(mut self, rows: Vec<ProfileRow>) -> Result<Self, ProfilesFault> {
+        check(&rows)?;
         // There is one default for each provider: whoever names another takes it away from the one before.
-        for provider in table.models.iter().filter(|row| row.default == Some(true)).filter_map(provider_of) {
+        for provider in rows.iter().filter(|row| row.default == Some(true)).filter_map(provider_of) {
             for (_, row) in self.rows.iter_mut().filter(|(_, row)| provider_of(row) == Some(provider)) {
                 row.default = None;
             }
         }
         let layer = self.layers;
         self.layers += 1;
-        self.rows.extend(table.models.into_iter().map(|row| (layer, row)));
+        self.rows.extend(rows.into_iter().map(|row| (layer, row)));
         Ok(self)
     }
 
@@ -137,19 +145,27 @@ impl Profiles {
         marked.find(|(_, row)| provider_of(row) == Some(provider)).map(|(_, row)| row.crystal.as_str())
     }
 
-    /// The models that rows name, each once, by provider and then in the order of the table.
+    /// The models that rows name, each once, by provider and then by endpoint, in the order of the table.
     pub fn models(&self) -> Vec<Known> {
+        let mut groups: Vec<&str> = Provider::ALL.map(Provider::as_str).to_vec();
+        for (group, _) in self.rows.iter().filter_map(|(_, row)| row.crystal.split_once('/')) {
+            if !groups.contains(&group) && !OTHERS.contains(&group) {
+                groups.push(group);
+            }
+        }
         let mut models: Vec<Known> = Vec::new();
-        for provider in Provider::ALL {
-            for (_, row) in self.rows.iter().filter(|(_, row)| provider_of(row) == Some(provider)) {
-                let new = !row.crystal.ends_with('*') && !models.iter().any(|known| known.crystal == row.crystal);
-                if new {
+        for group in groups {
+            let defaults_to = provider_called(group).and_then(|provider| self.default_of(provider));
+            for (_, row) in &self.rows {
+                let is_of_group = row.crystal.split_once('/').is_some_and(|(provider, _)| provider == group);
+                let is_listed = models.iter().any(|known| known.crystal == row.crystal);
+                if is_of_group && !is_listed && !row.crystal.ends_with('*') {
                     models.push(Known {
-                        provider,
+                        provider: group.to_owned(),
                         crystal: row.crystal.clone(),
                         profile: self.profile(&row.crystal),
                         price: self.price(&row.crystal),
-                        default: self.default_of(provider) == Some(&*row.crystal),
+                        default: defaults_to == Some(&*row.crystal),
                     });
                 }
             }
@@ -187,7 +203,7 @@ impl Known {
         };
         json!({
             "crystal": self.crystal,
-            "provider": self.provider.as_str(),
+            "provider": self.provider,
             "window": window,
             "output_tokens_max": output_tokens_max,
             "features": self.profile.features(),
@@ -203,7 +219,11 @@ fn provider_of(row: &ProfileRow) -> Option<Provider> {
 
 fn provider_named(crystal: &str) -> Option<Provider> {
     let (provider, _) = crystal.split_once('/')?;
-    Provider::ALL.into_iter().find(|known| known.as_str() == provider)
+    provider_called(provider)
+}
+
+fn provider_called(name: &str) -> Option<Provider> {
+    Provider::ALL.into_iter().find(|known| known.as_str() == name)
 }
 
 fn parsed(text: &str) -> Result<Table, ProfilesFault> {

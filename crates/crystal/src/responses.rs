@@ -8,7 +8,8 @@ use url::Url;
 
 use crate::assembler::Assembler;
 use crate::http::{Endpoint, EndpointFault, below};
-use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink};
+use crate::window::Asks;
+use crate::{Answer, Crystal, Failure, Price, Profile, Profiles, Request, Sink, WindowAssumed};
 
 use reading::Reading;
 
@@ -22,8 +23,28 @@ pub struct Responses(Endpoint);
 impl Responses {
     /// `model` at `base`, which is the part of the address before `/responses`.
     pub fn new(model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
-        let endpoint = Endpoint::new(format!("openai/{model}"), model, below(base, &["responses"])?)?;
-        Ok(Self(endpoint.keyed("authorization", "Bearer ", key)?))
+        Ok(Self(Self::endpoint(format!("openai/{model}"), model, base, key)?))
+    }
+
+    /// The same under another name, behind a server that may tell the window of its model.
+    pub fn named(name: String, model: &str, base: &Url, key: Option<&Secret<String>>) -> Result<Self, EndpointFault> {
+        Ok(Self(Self::endpoint(name, model, base, key)?.asking(Some(Asks::Models))))
+    }
+
+    fn endpoint(
+        name: String,
+        model: &str,
+        base: &Url,
+        key: Option<&Secret<String>>,
+    ) -> Result<Endpoint, EndpointFault> {
+        let endpoint = Endpoint::new(name, model, below(base, &["responses"])?)?;
+        endpoint.keyed("authorization", "Bearer ", key)
+    }
+
+    /// The same, where this is told of a window that nobody knows and that is assumed.
+    #[must_use]
+    pub fn assuming(self, assumed: WindowAssumed) -> Self {
+        Self(self.0.assuming(Some(assumed)))
     }
 
     /// The same, of which these profiles know better than the table that comes with the program.
@@ -45,7 +66,11 @@ impl Crystal for Responses {
     }
 
     fn profile(&self) -> Profile {
-        self.0.profile
+        self.0.profile()
+    }
+
+    async fn learn_window(&self) {
+        self.0.learn_window().await;
     }
 
     fn price(&self) -> Price {

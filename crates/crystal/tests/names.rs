@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
-use cantrip_crystal::{ModelName, NameFault, Provider};
+use cantrip_crystal::{ModelName, NameFault, NamedEndpoint, Provider, endpoint_name_fault};
 use proptest::prelude::*;
 
 fn name(text: &str) -> Result<ModelName, NameFault> {
@@ -20,6 +20,8 @@ fn every_form_is_read_and_written_back() {
         "ollama/qwen3:8b".to_owned(),
         "local/qwen@http://localhost:8000/v1".to_owned(),
         "local/org/model@v2@https://models.example.com/v1".to_owned(),
+        "groq/openai/gpt-oss-120b".to_owned(),
+        "my-server_2/m@1".to_owned(),
         "scripted/tests/a b.yaml".to_owned(),
         "scripted/tests/a.yaml#child".to_owned(),
         format!("replay/{turn}"),
@@ -38,6 +40,10 @@ fn each_fault_is_told_apart() {
     assert!(matches!(name("anthropic"), Err(NameFault::ModelMissing(_))));
     assert!(matches!(name("openai/ "), Err(NameFault::ModelMissing(_))));
     assert!(matches!(name("antropic/x"), Err(NameFault::ProviderUnknown(_, hint)) if hint.contains("anthropic")));
+    assert!(matches!(name("Groq/x"), Err(NameFault::ProviderUnknown(..))));
+    assert!(matches!(name("groq"), Err(NameFault::ProviderUnknown(..))));
+    assert!(matches!(name("groq/"), Err(NameFault::ModelMissing(_))));
+    assert!(matches!(name(&format!("{}/x", "a".repeat(65))), Err(NameFault::ProviderUnknown(..))));
     assert!(matches!(name(""), Err(NameFault::ProviderUnknown(..))));
     assert!(matches!(name("human/anna"), Err(NameFault::ProviderUnknown(..))));
     assert!(matches!(name("local/qwen"), Err(NameFault::UrlMissing(_))));
@@ -64,9 +70,24 @@ fn only_a_program_needs_a_circle_that_runs_code() {
     assert_eq!(Provider::ALL.map(Provider::as_str).len(), 5);
 }
 
+#[test]
+fn an_endpoint_has_a_name_that_no_typing_error_makes_of_a_built_in_one() {
+    for preset in NamedEndpoint::presets() {
+        assert_eq!(endpoint_name_fault(&preset.name), None, "{}", preset.name);
+        assert!(matches!(preset.url.scheme(), "https" | "http") && preset.key_variable.is_some(), "{preset:?}");
+        assert_eq!(preset.needs_key, !preset.is_local(), "{}: a server of one's own may have no key", preset.name);
+    }
+    for (refused, says) in [("openai", "built in"), ("local", "built in"), ("ollama2", "\"ollama\""), ("A", "letters")]
+    {
+        assert!(endpoint_name_fault(refused).is_some_and(|fault| fault.contains(says)), "{refused}");
+    }
+    let fault = NameFault::unknown("gorq", &["groq", "vllm"]);
+    assert!(fault.to_string().contains("did you mean \"groq\"?"), "{fault}");
+}
+
 proptest! {
     #[test]
-    fn a_name_that_is_read_reads_the_same_again(text in "(openai|scripted|program|local|gemini)/[a-z@:/#.]{0,20}(@http://[a-z]{1,8}(:80)?/?[a-z]{0,3})?") {
+    fn a_name_that_is_read_reads_the_same_again(text in "(openai|scripted|program|local|gemini|groq)/[a-z@:/#.]{0,20}(@http://[a-z]{1,8}(:80)?/?[a-z]{0,3})?") {
         if let Ok(name) = name(&text) {
             prop_assert_eq!(name.to_string().parse::<ModelName>().unwrap(), name);
         }

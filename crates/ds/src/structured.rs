@@ -178,6 +178,10 @@ impl Crystal for Structured {
         }
     }
 
+    async fn learn_window(&self) {
+        self.inner.learn_window().await;
+    }
+
     fn price(&self) -> Price {
         self.inner.price()
     }

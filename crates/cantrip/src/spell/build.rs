@@ -122,13 +122,16 @@ impl Spell {
                     Ok(AnyCrystal::new(made.map_err(|fault| issue("crystal", &name.to_string(), fault.to_string()))?))
                 }
             },
-            ModelName::Hosted { .. } | ModelName::Replay { .. } | ModelName::Human => match &around.crystals {
-                Some(crystals) => crystals(name, base).map_err(Fault::Refused),
-                None => {
-                    let rule = "nothing here can reach it; name a script, a program or local/<model>@<url>".to_owned();
-                    Err(issue("crystal", &name.to_string(), rule))
+            ModelName::Hosted { .. } | ModelName::Endpoint { .. } | ModelName::Replay { .. } | ModelName::Human => {
+                match &around.crystals {
+                    Some(crystals) => crystals(name, base).map_err(Fault::Refused),
+                    None => {
+                        let rule =
+                            "nothing here can reach it; name a script, a program or local/<model>@<url>".to_owned();
+                        Err(issue("crystal", &name.to_string(), rule))
+                    }
                 }
-            },
+            }
         }
     }
 }

@@ -20,7 +20,11 @@ impl Spell {
         for crystal in [&self.crystal].into_iter().chain(&self.fallback).chain(&self.folding_crystal) {
             match crystal {
                 ModelName::Scripted { file, .. } | ModelName::Program { file } => named.push(file.clone()),
-                ModelName::Hosted { .. } | ModelName::Local { .. } | ModelName::Replay { .. } | ModelName::Human => {}
+                ModelName::Hosted { .. }
+                | ModelName::Local { .. }
+                | ModelName::Endpoint { .. }
+                | ModelName::Replay { .. }
+                | ModelName::Human => {}
             }
         }
         if let Some(Written::File(file)) = &self.answer_schema {

@@ -110,7 +110,7 @@ impl<'a> World<'a> {
                 let server = Loopback::serve(body.to_string()).await;
                 let server = server.map_err(|error| format!("no provider can be served on loopback: {error}"))?;
                 let model = crystal.name.as_deref().unwrap_or("model");
-                let crystal = Compatible::new(model, server.url(), None).map_err(|fault| fault.to_string())?;
+                let crystal = Compatible::new(model, server.url(), None).map_err(|fault| fault.to_string())?.unasked();
                 self._servers.push(server);
                 Ok(AnyCrystal::new(crystal))
             }

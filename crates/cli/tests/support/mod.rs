@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod collector;
+pub mod keyed;
 pub mod model;
 pub mod terminal;
 pub mod wire;

@@ -28,9 +28,11 @@ pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Body, String>
     let mut body = json!({
         "model": model,
         "stream": true,
-        "stream_options": {"include_usage": true},
         "max_tokens": request.output_tokens_max,
     });
+    if profile.chat_extras {
+        set(&mut body, "stream_options", Some(json!({"include_usage": true})));
+    }
     let sampling = &request.sampling;
     if profile.samples {
         set(&mut body, "temperature", sampling.temperature.map(Value::from));
@@ -47,7 +49,7 @@ pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Body, String>
         let held = json!({"name": format.name, "schema": format.schema, "strict": false});
         set(&mut body, "response_format", Some(json!({"type": "json_schema", "json_schema": held})));
     }
-    set(&mut body, "seed", sampling.seed.map(Value::from));
+    set(&mut body, "seed", sampling.seed.filter(|_| profile.chat_extras).map(Value::from));
     set(&mut body, "stop", (!sampling.stop.is_empty()).then(|| json!(sampling.stop)));
     let mut lists = vec![Listed { name: "messages", elements: messages }];
     if !request.definitions.is_empty() {

@@ -11,7 +11,7 @@ use crate::{Choice, Profile, Request, ThinkingBy};
 
 /// The body of a request to this endpoint, or why this list cannot be sent.
 pub(super) fn of(request: &Request, endpoint: &Endpoint) -> Result<Value, String> {
-    let Endpoint { maker, model, profile, .. } = endpoint;
+    let (Endpoint { maker, model, .. }, profile) = (endpoint, &endpoint.profile());
     let messages = request.messages.iter().map(|message| wire(message, request, maker));
     let mut body = json!({
         "model": model,

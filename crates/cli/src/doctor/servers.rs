@@ -1,0 +1,183 @@
+//! Which servers of models can be reached from here, and with which keys?
+//!
+//! Every provider and every endpoint is told of, found or not: by its name, its address and the variable of its key. A key is
+//! looked for and sent to its own server; it is never shown. A server elsewhere is only asked where there is a key for it.
+
+use cantrip::crystal::{NamedEndpoint, Provider, Unlisted, models_of_endpoint, models_of_provider};
+use cantrip_reply::{Guard, Refusal, codes};
+use futures_util::future::join_all;
+use serde::Serialize;
+
+use super::{Finding, refused};
+use crate::choice::{self, Who};
+use crate::config;
+use crate::endpoints;
+use crate::keys;
+
+/// Models that a line names; of the others it tells how many they are.
+const MODELS_NAMED: usize = 3;
+
+/// What is known of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Server {
+    name: String,
+    url: String,
+    /// The variables that may hold its key; none if it takes no key.
+    key_variables: Vec<String>,
+    /// The variable that holds one.
+    key_found_in: Option<String>,
+    /// Whether it answered; none if it was not asked.
+    answers: Option<bool>,
+    /// The models that it says it has.
+    models: Vec<String>,
+}
+
+/// A finding for each provider, for each endpoint, and for which crystal is cast where nobody names one.
+pub(super) async fn look(guard: &Guard) -> Vec<Finding> {
+    let mut findings = join_all(Provider::ALL.map(|provider| of_provider(provider, guard))).await;
+    match of_endpoints().await {
+        Ok(found) => findings.extend(found),
+        Err(refusal) => findings.push(refused("endpoints", guard, refusal).await),
+    }
+    findings.push(chosen(guard).await);
+    findings
+}
+
+async fn of_provider(provider: Provider, guard: &Guard) -> Finding {
+    let name = provider.as_str();
+    let variables = provider.key_variables();
+    let access = match keys::access(provider) {
+        Ok(access) => access,
+        Err(refusal) if refusal.code() == codes::CREDENTIALS_MISSING.any() => {
+            let url = provider.home().to_owned();
+            let set = variables.join(" or ");
+            return Finding::absent(name, format!("no key: set {set}; {url} was not asked"))
+                .about(server(name, url, variables, None, None));
+        }
+        Err(refusal) => return refused(name, guard, refusal).await,
+    };
+    let url = access.base.as_ref().map_or_else(|| provider.home().to_owned(), ToString::to_string);
+    let found_in = keys::variable_set(variables);
+    let asked = models_of_provider(provider, &access).await;
+    let told = server(name, url, variables, found_in, Some(&asked));
+    finding(told, asked, variables.is_empty())
+}
+
+async fn of_endpoints() -> Result<Vec<Finding>, Refusal> {
+    let known = endpoints::all()?;
+    let is_known = |url: &url::Url| known.iter().any(|endpoint| endpoint.server.url == *url);
+    let local = config::here()?.local().into_iter().filter(|url| !is_known(url));
+    let local: Vec<NamedEndpoint> = local.map(|url| NamedEndpoint::at("local", url)).collect();
+    let servers = known.into_iter().map(|endpoint| endpoint.server).chain(local);
+    Ok(join_all(servers.map(of_endpoint)).await)
+}
+
+async fn of_endpoint(endpoint: NamedEndpoint) -> Finding {
+    let variables: Vec<&str> = endpoint.key_variable.as_deref().into_iter().collect();
+    let (key, url) = (keys::endpoint_key(&endpoint), endpoint.url.to_string());
+    let found_in = keys::variable_set(&variables);
+    if key.is_none() && endpoint.needs_key {
+        let set = variables.join(" or ");
+        return Finding::absent(&endpoint.name, format!("no key: set {set}; {url} was not asked")).about(server(
+            &endpoint.name,
+            url,
+            &variables,
+            None,
+            None,
+        ));
+    }
+    let asked = models_of_endpoint(&endpoint, key.as_ref()).await;
+    let told = server(&endpoint.name, url, &variables, found_in, Some(&asked));
+    finding(told, asked, endpoint.is_local())
+}
+
+fn server(
+    name: &str,
+    url: String,
+    variables: &[&str],
+    key_found_in: Option<String>,
+    asked: Option<&Result<Vec<String>, Unlisted>>,
+) -> Server {
+    let answers = asked.map(|asked| !matches!(asked, Err(Unlisted::Unreachable(_))));
+    let models = asked.and_then(|asked| asked.as_ref().ok()).cloned().unwrap_or_default();
+    let (name, key_variables) = (name.to_owned(), variables.iter().map(|name| (*name).to_owned()).collect());
+    Server { name, url, key_variables, key_found_in, answers, models }
+}
+
+/// What a server that was asked came to. One of this machine that does not run is no fault.
+fn finding(told: Server, asked: Result<Vec<String>, Unlisted>, may_be_absent: bool) -> Finding {
+    let Server { name, url, key_variables, key_found_in, .. } = &told;
+    let key = match (key_found_in, key_variables.as_slice()) {
+        (Some(variable), _) => format!("key in {variable}; "),
+        (None, []) => String::new(),
+        (None, variables) => format!("no key in {}; ", variables.join(" or ")),
+    };
+    let finding = match asked {
+        Ok(models) => {
+            let said = format!("{key}{url} answers, {}", counted(&models));
+            let crystal = |model: &String| match name.as_str() {
+                "local" => format!("--crystal 'local/{model}@{url}'"),
+                name => format!("--crystal {name}/{model}"),
+            };
+            Finding { hint: models.first().map(crystal), ..Finding::good(name.clone(), said) }
+        }
+        Err(Unlisted::Unreachable(_)) if may_be_absent && key_found_in.is_none() => {
+            Finding::absent(name, format!("no server answers at {url}"))
+        }
+        Err(fault @ Unlisted::Unreachable(_)) => {
+            let hint = "look whether the address is right, and whether this machine is connected";
+            Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
+        }
+        Err(fault @ Unlisted::KeyRefused(_)) => {
+            let hint = match (key_found_in, key_variables.first()) {
+                (Some(variable), _) => format!("put another key into {variable}"),
+                (None, Some(variable)) => format!("export {variable}=..."),
+                (None, None) => format!(
+                    "write [endpoints.NAME] with url = \"{url}\" and key_env = \"...\" into {}",
+                    config::own_file_shown()
+                ),
+            };
+            Finding::note(name.clone(), format!("{key}{url}: {fault}"), hint)
+        }
+        // Another program has the port.
+        Err(fault @ Unlisted::Strange(_)) if may_be_absent => Finding::absent(name, format!("{url}: {fault}")),
+        Err(fault @ Unlisted::Strange(_)) => {
+            Finding::note(name.clone(), format!("{key}{url}: {fault}"), "look whether the address is right")
+        }
+    };
+    finding.about(told)
+}
+
+fn counted(models: &[String]) -> String {
+    match models {
+        [] => "no models".to_owned(),
+        [model] => format!("1 model: {model}"),
+        _ => {
+            let named = models[..models.len().min(MODELS_NAMED)].join(", ");
+            let more = models.len().saturating_sub(MODELS_NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{} models: {named}{more}", models.len())
+        }
+    }
+}
+
+/// Which crystal a cast asks where nobody names one.
+async fn chosen(guard: &Guard) -> Finding {
+    let here = match std::env::current_dir() {
+        Ok(here) => here,
+        Err(error) => return refused("crystal", guard, codes::io_failed("find", ".", error.to_string()).into()).await,
+    };
+    match choice::crystal(&here, Who::Cast).await {
+        Ok(crystal) => Finding::good("crystal", format!("a cast that names no crystal asks {crystal}")),
+        Err(refusal) => {
+            let finding = refused("crystal", guard, refusal).await;
+            if finding.code.as_deref() != Some(&*codes::CONFIG_INVALID.any().to_string()) {
+                return finding;
+            }
+            // A project whose spells all name theirs is in order.
+            let said = format!("a cast that names no crystal finds none ({})", finding.said);
+            let hint = "set one of the keys above, start a server on this machine, or name a crystal with --crystal";
+            Finding::note("crystal", said, hint)
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! How many tokens does a model take, where no table says so?
+//!
+//! Its server is asked before an entity is made: llama.cpp, vLLM, Ollama, LM Studio and most gateways tell it. Where nobody
+//! tells, a small window is assumed and said, so that a list is folded before the server refuses it. Waiting for the first
+//! refusal was turned down: some servers do not refuse, and cut the list without a word.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use url::Url;
+
+use crate::http::bounded;
+use crate::limits::{
+    OLLAMA_CHAT_WINDOW_MAX, OLLAMA_WINDOW_DEFAULT, WINDOW_ASK_BYTES_MAX, WINDOW_ASK_MS_MAX, WINDOW_KEPT_MS,
+    WINDOW_TOKENS_ASSUMED,
+};
+
+/// Is called once in a process for each crystal whose window nobody knows, with its name and the window that is assumed.
+pub type WindowAssumed = fn(crystal: &str, tokens: u64);
+
+/// How a server is asked about the window of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// It is not: it does not tell.
+    Nothing,
+    /// By the list of models below the address of its chat, or by what else its kind of server has.
+    Models,
+    /// By Ollama's own description of the model. It reads as long a list as each request says.
+    Ollama,
+}
+
+/// What was learned of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    /// The server told it, or reads as much as it is told to.
+    Told(u64),
+    /// Nobody told it, and it is at most this.
+    AtMost(u64),
+}
+
+/// The window that a crystal's server told, for as long as that counts.
+#[derive(Debug, Default)]
+pub(crate) struct Learned(Mutex<Option<(u64, Instant)>>);
+
+impl Learned {
+    /// What was told or assumed last.
+    pub(crate) fn window(&self) -> Option<u64> {
+        self.held().map(|(window, _)| window)
+    }
+
+    /// Whether the server need not be asked again.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let kept = Duration::from_millis(WINDOW_KEPT_MS);
+        self.held().is_some_and(|(_, at)| at.elapsed() < kept)
+    }
+
+    fn held(&self) -> Option<(u64, Instant)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what was found. What is only assumed is said the first time.
+    pub(crate) fn keep(&self, crystal: &str, found: Option<Window>, assumed: Option<WindowAssumed>) {
+        let (window, is_told) = match found {
+            Some(Window::Told(window)) => (window, true),
+            Some(Window::AtMost(most)) => (most.min(WINDOW_TOKENS_ASSUMED), false),
+            None => (WINDOW_TOKENS_ASSUMED, false),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((window, Instant::now()));
+        if !is_told && is_first(crystal) {
+            match assumed {
+                Some(assumed) => assumed(crystal, window),
+                None => tracing::warn!(crystal, window, "nobody tells the model's window: it is assumed"),
+            }
+        }
+    }
+}
+
+/// Whether a crystal of this name is spoken of for the first time in this process.
+fn is_first(crystal: &str) -> bool {
+    static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    said.get_or_insert_default().insert(crystal.to_owned())
+}
+
+/// A server that is asked, and as whom.
+pub(crate) struct Server<'a> {
+    pub(crate) client: &'a reqwest::Client,
+    /// Where the crystal's requests go.
+    pub(crate) address: &'a Url,
+    pub(crate) headers: &'a [(HeaderName, HeaderValue)],
+    pub(crate) model: &'a str,
+}
+
+impl Server<'_> {
+    /// What the server tells of the model's window, if it tells anything.
+    pub(crate) async fn window(&self, asks: Asks) -> Option<Window> {
+        match asks {
+            Asks::Nothing => None,
+            Asks::Ollama => {
+                let root = self.without(&["/api/chat"])?;
+                let described = self.described_by_ollama(&root).await;
+                // It reads as much as each request says, whether it told anything or not.
+                Some(Window::Told(described.map_or(OLLAMA_WINDOW_DEFAULT, Described::chosen)))
+            }
+            Asks::Models => {
+                let base = self.without(&["/chat/completions", "/responses", "/messages"])?;
+                if let Some(list) = self.get(&base, "models").await
+                    && let Some(window) = listed(&list, self.model)
+                {
+                    return Some(Window::Told(window));
+                }
+                let mut root = base;
+                let path = root.path().trim_end_matches('/').to_owned();
+                root.set_path(path.strip_suffix("/v1").unwrap_or(&path));
+                let (props, studio, ollama) = futures_util::future::join3(
+                    self.get(&root, "props"),
+                    self.get(&root, "api/v0/models"),
+                    self.described_by_ollama(&root),
+                )
+                .await;
+                let slot = props.as_ref().and_then(|props| tokens(props.pointer("/default_generation_settings/n_ctx")));
+                slot.map(Window::Told).or_else(|| in_studio(&studio?, self.model)).or_else(|| Some(ollama?.fixed()))
+            }
+        }
+    }
+
+    /// The address without what is behind its base.
+    fn without(&self, endings: &[&str]) -> Option<Url> {
+        let path = self.address.path().trim_end_matches('/');
+        let base = endings.iter().find_map(|ending| path.strip_suffix(ending))?.to_owned();
+        let mut url = self.address.clone();
+        url.set_path(&base);
+        Some(url)
+    }
+
+    async fn get(&self, base: &Url, path: &str) -> Option<Value> {
+        self.told(self.client.get(below(base, path)?)).await
+    }
+
+    async fn told(&self, mut sent: reqwest::RequestBuilder) -> Option<Value> {
+        for (name, value) in self.headers {
+            sent = sent.header(name.clone(), value.clone());
+        }
+        let response = sent.timeout(Duration::from_millis(WINDOW_ASK_MS_MAX)).send().await.ok()?;
+        if !response.status().is_success() {
+            return None;
+        }
+        serde_json::from_str(&bounded(response, WINDOW_ASK_BYTES_MAX).await.ok()?).ok()
+    }
+
+    async fn described_by_ollama(&self, root: &Url) -> Option<Described> {
+        let show = self.client.post(below(root, "api/show")?).json(&json!({"model": self.model}));
+        let (shown, running) = futures_util::future::join(self.told(show), self.get(root, "api/ps")).await;
+        let shown = shown?;
+        // A list of parameters as a text, one a line.
+        let parameters = shown["parameters"].as_str().unwrap_or_default();
+        let set = parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
+        // The key begins with the name of the architecture.
+        let info = shown["model_info"].as_object();
+        let most = info.and_then(|info| info.iter().find(|(key, _)| key.ends_with(".context_length")));
+        Some(Described {
+            set,
+            running: running.and_then(|running| running_in(&running, self.model)),
+            most: most.and_then(|(_, value)| tokens(Some(value))),
+        })
+    }
+}
+
+/// What Ollama says of a model.
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    /// What its own description sets.
+    set: Option<u64>,
+    /// What it was loaded with.
+    running: Option<u64>,
+    /// What it was trained for.
+    most: Option<u64>,
+}
+
+impl Described {
+    /// The window that is asked for with each request in Ollama's own chat.
+    fn chosen(self) -> u64 {
+        let most = self.most.unwrap_or(u64::MAX);
+        self.set.or(self.running).unwrap_or(OLLAMA_WINDOW_DEFAULT).min(most)
+    }
+
+    /// The window that it has where no request can ask for another.
+    fn fixed(self) -> Window {
+        match self.running.or(self.set) {
+            Some(window) => Window::Told(window),
+            None => Window::AtMost(self.most.unwrap_or(u64::MAX).min(OLLAMA_CHAT_WINDOW_MAX)),
+        }
+    }
+}
+
+/// The window of a model in a list of models: vLLM's, llama.cpp's, or that of one of the gateways.
+fn listed(list: &Value, model: &str) -> Option<u64> {
+    let entries = ["/data", "/models"].into_iter().find_map(|at| list.pointer(at)?.as_array());
+    let entries = entries.or_else(|| list.as_array())?;
+    let is_named = |entry: &&Value| ["id", "name", "model"].iter().any(|key| entry[*key] == model);
+    let entry = match (entries.iter().find(is_named), entries.as_slice()) {
+        (Some(entry), _) => entry,
+        // A server of one model answers whatever it is called.
+        (None, [entry]) => entry,
+        (None, _) => return None,
+    };
+    let places = ["/max_model_len", "/meta/n_ctx", "/context_window", "/context_length", "/max_context_length"];
+    let told = places.into_iter().find_map(|at| tokens(entry.pointer(at)))?;
+    let of_provider = tokens(entry.pointer("/top_provider/context_length"));
+    Some(of_provider.map_or(told, |window| window.min(told)))
+}
+
+/// The window of a model in LM Studio's own list. One that is not loaded will be loaded with a window that only its user
+/// knows.
+fn in_studio(list: &Value, model: &str) -> Option<Window> {
+    let entry = list["data"].as_array()?.iter().find(|entry| entry["id"] == model)?;
+    match tokens(entry.get("loaded_context_length")) {
+        Some(window) => Some(Window::Told(window)),
+        None => tokens(entry.get("max_context_length")).map(Window::AtMost),
+    }
+}
+
+/// The window that Ollama has loaded a model with.
+fn running_in(list: &Value, model: &str) -> Option<u64> {
+    let whole = if model.contains(':') { model.to_owned() } else { format!("{model}:latest") };
+    let is_it =
+        |entry: &&Value| ["name", "model"].iter().any(|key| entry[*key] == model || entry[*key] == whole.as_str());
+    tokens(list["models"].as_array()?.iter().find(is_it)?.get("context_length"))
+}
+
+/// A number of tokens that can be a window.
+fn tokens(value: Option<&Value>) -> Option<u64> {
+    value?.as_u64().filter(|tokens| *tokens > 0)
+}
+
+fn below(base: &Url, path: &str) -> Option<Url> {
+    let mut address = base.clone();
+    address.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
+    Some(address)
+}
