@@ -116,7 +116,7 @@ impl Runtime {
             RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
         }
         let cantrip = &cantrip.knowing_windows().await;
-        let now = self.now().wall;
+        let now = self.loom().lease_now(self.now().wall).await?;
         let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
         let records: Vec<Record> = self.loom().read(run, Seq::START).try_collect().await?;
         let mut logs = logs(&records)?;

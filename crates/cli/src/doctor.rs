@@ -273,7 +273,7 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
                     waiting += 1;
                     continue;
                 }
-                let now = cantrip_canon::Clock::now(&cantrip::MachineClock::new()).wall;
+                let now = loom.lease_now(cantrip_canon::Clock::now(&cantrip::MachineClock::new()).wall).await?;
                 match loom.holder(run.run_id).await? {
                     Some(lease) if lease.expires_at > now && process::presence(&lease.owner) != Presence::Gone => {
                         held += 1;

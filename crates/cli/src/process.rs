@@ -11,6 +11,8 @@ use cantrip::canon::RunId;
 use cantrip::loom::{AnyLoom, Error, Journal, Lease, Owner};
 use cantrip::store_refusal;
 use cantrip_reply::Refusal;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// How this binary's leases are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(crate) enum Presence {
 impl Signature {
     fn own() -> Option<Self> {
         let process = std::process::id();
-        Some(Self { place: place()?, process, started: started(process)? })
+        Some(Self { place: place()?, process, started: started(process).ok()? })
     }
 
     fn written(&self) -> Option<Owner> {
@@ -61,7 +63,11 @@ pub(crate) fn presence(owner: &Owner) -> Presence {
     if place().as_ref() != Some(&signed.place) {
         return Presence::Elsewhere;
     }
-    if started(signed.process) == Some(signed.started) { Presence::Here } else { Presence::Gone }
+    match started(signed.process) {
+        Ok(started) if started == signed.started => Presence::Here,
+        Ok(_) | Err(Unseen::Ended) => Presence::Gone,
+        Err(Unseen::Hidden) => Presence::Elsewhere,
+    }
 }
 
 /// Returns the lease of an owner that is gone. Of several who do so at once one takes the run; should its owner have
@@ -83,8 +89,13 @@ pub(crate) async fn free(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
     }
 }
 
-/// The boot of this machine and the space in which this process has its number.
+/// The boot of this machine and the space in which this process has its number; none where `/proc` shows another space, and
+/// the numbers there are those of other processes.
 fn place() -> Option<String> {
+    let shown = fs::read_link("/proc/self").ok()?;
+    if shown.to_str()?.parse() != Ok(std::process::id()) {
+        return None;
+    }
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let space = fs::read_link("/proc/self/ns/pid").ok()?;
     let space: String = space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
@@ -92,18 +103,34 @@ fn place() -> Option<String> {
     (!boot.is_empty() && !space.is_empty()).then(|| format!("{boot}.{space}"))
 }
 
-/// When a process was started; none if there is none, or if it has ended and only its parent has not noticed.
-fn started(process: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+/// Why the start of a process cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unseen {
+    /// There is none with this number, or it has ended and only its parent has not noticed.
+    Ended,
+    /// It is there, and this process may not look at it.
+    Hidden,
+}
+
+/// When a process was started.
+fn started(process: u32) -> Result<u64, Unseen> {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else {
+        // Where `/proc` hides the processes of other users, a signal still tells whether one is there.
+        let number = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(Unseen::Ended)?;
+        return Err(match test_kill_process(number) {
+            Err(Errno::SRCH) => Unseen::Ended,
+            Ok(()) | Err(_) => Unseen::Hidden,
+        });
+    };
     // The name in parentheses may hold anything, also parentheses.
-    let (_, rest) = stat.rsplit_once(')')?;
+    let (_, rest) = stat.rsplit_once(')').ok_or(Unseen::Hidden)?;
     let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
+    let state = fields.next().ok_or(Unseen::Hidden)?;
     if matches!(state, "Z" | "X") {
-        return None;
+        return Err(Unseen::Ended);
     }
     // The 22nd field; the state is the third.
-    fields.nth(18)?.parse().ok()
+    fields.nth(18).and_then(|field| field.parse().ok()).ok_or(Unseen::Hidden)
 }
 
 #[cfg(test)]

@@ -285,7 +285,7 @@ async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<Fou
 }
 
 /// Lets go of every run that a process of this machine held which is no more.
-pub(crate) async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
+async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
     let mut page = Page::FIRST;
     loop {
         let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;

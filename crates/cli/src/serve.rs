@@ -5,26 +5,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cantrip::loom::RunKind;
-use cantrip::{Cancel, Runtime};
+use cantrip::Runtime;
 use cantrip_reply::{Call, Guard, Refusal, codes};
-use cantrip_serve::House;
 use cantrip_serve::http::{Http, Options, Tokens};
-use cantrip_service::limits::PICKED_UP_TOGETHER_MAX;
-use futures_util::{StreamExt, stream};
+use cantrip_serve::{House, Takeover};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::grimoire::Shelf;
 use crate::present::{DIM, Present, say};
-use crate::process;
-use crate::run;
+use crate::process::{self, Presence};
 use crate::store;
 
 /// Serve the spells around over HTTP: casts, runs, looms, their feeds and the rest, described at /openapi.json.
 ///
-/// Ctrl-C, or SIGTERM, lets every run rest where it can go on and hands it back; whoever serves next goes on with it.
+/// Ctrl-C, or SIGTERM, lets every run rest where it can go on and hands it back; whoever serves the same store goes on with
+/// it. A server also takes up what another process left when it was killed: at once on the same machine, else when the
+/// lease of the run has run out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip serve\n  cantrip serve --bind 0.0.0.0:8420 --tokens tokens.txt\n  \
                         curl -s localhost:8420/v1/casts -H 'content-type: application/json' \\\n    \
@@ -43,7 +41,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
 
-    /// Leave the runs alone that a server before this one handed back, or whose process is gone.
+    /// Leave the runs alone that other servers handed back, or whose process is gone.
     #[arg(long)]
     no_resume: bool,
 }
@@ -85,11 +83,17 @@ impl Serve {
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let bound = listener.local_addr().map_err(unusable)?;
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
-        let picking_up = tokio::spawn(picked_up(house.clone(), Arc::clone(&store), !self.no_resume));
+        let looking = tokio::spawn(look_for_runs(house.clone(), store.is_shared, !self.no_resume));
         let http = Http::new(house, Options { tokens, ..Options::default() });
-        let served = http.serve(listener, asked_to_stop()).await;
-        picking_up.abort();
-        served.map_err(|error| codes::io_failed("serve", bound.to_string(), error.to_string()).into())
+        let stop = async move {
+            asked_to_stop().await;
+            // A run that is handed back from here on is for another server.
+            looking.abort();
+            let _ = looking.await;
+        };
+        http.serve(listener, stop)
+            .await
+            .map_err(|error| codes::io_failed("serve", bound.to_string(), error.to_string()).into())
     }
 
     fn tokens(&self) -> Result<Option<Tokens>, Refusal> {
@@ -138,42 +142,21 @@ async fn asked_to_stop() {
     say(&format!("{DIM}stopping where every run can go on{DIM:#}"));
 }
 
-/// Goes on with what other processes handed back, or left behind when they were lost.
-async fn picked_up(house: House, store: Arc<store::Store>, goes_on: bool) {
-    let found = async {
-        run::free_all(&store.loom).await?;
-        let service = house.service(&cantrip_serve::local());
-        service.recover().await?;
-        let orphans = if goes_on { service.orphans().await? } else { Vec::new() };
-        let mut taken_up = Vec::new();
-        for orphan in orphans.into_iter().filter(|run| run.kind == RunKind::Cast) {
-            // What nobody pays for here would end as soon as it is touched; elsewhere, or later, it can go on.
-            let cast = match orphan.entity_id {
-                Some(entity) => house.grimoire().of_entity(entity).await.ok(),
-                None => None,
-            };
-            let agent = cast.and_then(|cast| cast.name().map(str::to_owned));
-            if service.is_funded(&orphan, agent).await? {
-                taken_up.push(orphan);
-            } else {
-                tracing::info!(run = %orphan.run_id, owner = orphan.owner.as_str(), "nobody pays for it here: it is left");
-            }
-        }
-        Ok::<_, Refusal>(taken_up)
+/// Goes on with the runs that other processes handed back, or left behind when they were killed: now, and for as long as
+/// the server runs where other processes share its store.
+async fn look_for_runs(house: House, is_shared: bool, takes_up: bool) {
+    let service = house.service(&cantrip_serve::local());
+    let takeover = Takeover::new(house, |owner| process::presence(owner) == Presence::Gone);
+    let begun = async {
+        takeover.release_leases_of_the_gone().await?;
+        service.recover().await
     };
-    let orphans = match found.await {
-        Ok(orphans) => orphans,
-        Err(refusal) => {
-            tracing::warn!(code = %refusal.code(), "what was left behind cannot be looked for");
-            return;
-        }
-    };
-    let going = stream::iter(orphans).for_each_concurrent(Some(PICKED_UP_TOGETHER_MAX), |orphan| {
-        let house = house.clone();
-        async move {
-            let reply = house.resume(&cantrip_serve::local(), orphan.run_id, Cancel::new()).await.reply().await;
-            tracing::info!(run = %orphan.run_id, code = %reply.reply().code(), "a run was taken up");
-        }
-    });
-    going.await;
+    if let Err(refusal) = begun.await {
+        tracing::warn!(code = %refusal.code(), "what other processes left reserved cannot be looked for");
+    }
+    if takes_up && is_shared {
+        takeover.keep_looking().await;
+    } else if takes_up && let Err(refusal) = takeover.look().await {
+        tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Store {
     /// Where this binary keeps what is not the loom's: which spell a cantrip came from, what was typed. Nowhere if
     /// nothing outlives the process.
     pub(crate) beside: Option<PathBuf>,
+    /// Whether other processes may cast in it at the same time.
+    pub(crate) is_shared: bool,
     /// What the caller has to be told to name this store again; empty where it is found without.
     pub(crate) again: String,
 }
@@ -65,7 +67,8 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             made(folder)?;
             let store = cantrip_store::Store::sqlite(&path).map_err(refused)?;
-            Ok(on_disk(AnyLoom::new(store), format!("sqlite:{}", path.display()), Some(beside(&path)), url))
+            let named = on_disk(AnyLoom::new(store), format!("sqlite:{}", path.display()), Some(beside(&path)), url);
+            Ok(Store { is_shared: true, ..named })
         }
         Place::Postgres(server) => {
             if let Some(password) = url::Url::parse(&server).ok().as_ref().and_then(url::Url::password) {
@@ -76,6 +79,7 @@ pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
             let name = store.name();
             let again = format!(" --store {}", quoted(&name));
             let named = on_disk(AnyLoom::new(store), name, own_folder(), url);
+            let named = Store { is_shared: true, ..named };
             Ok(if named.again.is_empty() { named } else { Store { again, ..named } })
         }
     }
@@ -106,12 +110,12 @@ fn on_disk(loom: AnyLoom, name: String, beside: Option<PathBuf>, url: Option<&st
         Some(url) => format!(" --store {}", quoted(url)),
         None => String::new(),
     };
-    Store { loom, name, beside, again }
+    Store { loom, name, beside, is_shared: false, again }
 }
 
 fn in_memory() -> Store {
     let loom = AnyLoom::new(Memory::new());
-    Store { loom, name: "memory:".to_owned(), beside: None, again: String::new() }
+    Store { loom, name: "memory:".to_owned(), beside: None, is_shared: false, again: String::new() }
 }
 
 /// Where the store is that is meant.

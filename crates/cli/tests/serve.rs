@@ -29,6 +29,24 @@ impl Server {
     pub(crate) fn start_with(folder: &Folder, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = folder.command(&[&["serve", "--bind", "127.0.0.1:0"], arguments].concat());
         command.envs(variables.iter().copied());
+        Self::spawn(command)
+    }
+
+    /// The same in a space of process numbers of its own, as in a container: no other server can look its process up. What
+    /// is started is the parent of the server, and takes it along when it is killed.
+    pub(crate) fn start_apart(folder: &Folder, arguments: &[&str]) -> Self {
+        let mut command = Command::new("unshare");
+        // Whoever is not root becomes it in a user space of its own.
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL", env!("CARGO_BIN_EXE_cantrip")]);
+        command.args(["serve", "--bind", "127.0.0.1:0"]).args(arguments);
+        folder.around(&mut command);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
         command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary runs");
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
@@ -79,8 +97,16 @@ impl Server {
         (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it is there");
+    }
+
     pub(crate) fn cast(&self, spell: &str) -> String {
-        let (status, envelope) = self.ask("POST", "/v1/casts", Some(&json!({"spell": spell, "intent": "go"})));
+        self.cast_about(spell, "go")
+    }
+
+    pub(crate) fn cast_about(&self, spell: &str, intent: &str) -> String {
+        let (status, envelope) = self.ask("POST", "/v1/casts", Some(&json!({"spell": spell, "intent": intent})));
         assert_eq!(status, 202, "{envelope}");
         envelope["data"]["run_id"].as_str().expect("a run").to_owned()
     }

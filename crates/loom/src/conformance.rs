@@ -142,6 +142,7 @@ cases! { $
         an_expired_lease_still_writes_until_someone_takes_over,
         epochs_survive_reopening,
         orphans_are_live_runs_that_nobody_holds,
+        owners_are_listed_with_the_leases_of_their_live_runs,
     }
     ledger_cases {
         money_moves_with_its_records,

@@ -135,6 +135,9 @@ erased! {
         fn acquire(run: RunId, owner: Owner, now: Timestamp, lasts: Duration) -> Lease;
         fn holder(run: RunId) -> Option<Lease>;
         fn orphans(now: Timestamp, page: Page) -> Listed<RunView>;
+        fn lease_now(now: Timestamp) -> Timestamp;
+        fn lease_owners() -> Vec<Owner>;
+        fn leases_of(owner: Owner, page: Page) -> Listed<Lease>;
         fn grown(run: RunId, after: Seq) -> Seq;
         fn retention_plan(policy: RetentionPolicy, now: Timestamp) -> RetentionPlan;
         fn remove(order: RetentionOrder, run: RunId) -> Removal;

@@ -73,6 +73,20 @@ pub trait Journal: Send + Sync {
     /// wins.
     fn orphans(&self, now: Timestamp, page: Page) -> impl Future<Output = Result<Listed<RunView>, Error>> + Send;
 
+    /// Returns the time by which leases are counted: `now`, the caller's own time, unless the store has a clock that every
+    /// process on it shares. Pass it as the `now` of [`acquire`](Self::acquire), [`renew`](Self::renew) and
+    /// [`orphans`](Self::orphans), so that processes whose clocks differ agree on when a lease has run out.
+    fn lease_now(&self, now: Timestamp) -> impl Future<Output = Result<Timestamp, Error>> + Send {
+        std::future::ready(Ok(now))
+    }
+
+    /// Lists the owners that hold a lease of a live run, expired or not, each once; at most
+    /// [`LEASE_OWNERS_MAX`](crate::limits::LEASE_OWNERS_MAX) of them.
+    fn lease_owners(&self) -> impl Future<Output = Result<Vec<Owner>, Error>> + Send;
+
+    /// Lists the leases of live runs that an owner holds, expired or not, in the order of the runs' opening.
+    fn leases_of(&self, owner: Owner, page: Page) -> impl Future<Output = Result<Listed<Lease>, Error>> + Send;
+
     /// The records of a run after `after`, in order, up to the newest when it was asked. An unknown run is
     /// [`Error::NotFound`]. A damaged record ends it with [`Error::Damaged`]; nothing is skipped.
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send;

@@ -200,6 +200,14 @@ impl Journal for Jsonl {
         self.with(|state, _| state.orphans(now, page)).await
     }
 
+    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        self.with(|state, _| state.lease_owners()).await
+    }
+
+    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        self.with(|state, _| state.leases_of(&owner, page)).await
+    }
+
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
         streamed(self.records(move |state| state.records_of(run, after)))
     }

@@ -19,6 +19,8 @@ cantrip_canon::limits! {
     GROUP_STEPS_MAX: usize = 256, "steps";
     /// What one page of a list holds at most.
     PAGE_ITEMS_MAX: usize = 1_000, "items";
+    /// Owners of leases that one list names. The leases of further owners are found when they run out.
+    LEASE_OWNERS_MAX: usize = 4_096, "owners";
     /// Items of a list that are held at once while it is counted. A turn may have a megabyte, so these are few.
     COUNTED_ITEMS: usize = 100, "items";
     /// The name of a lease's owner, of who gave a reward, of a step.

@@ -105,6 +105,14 @@ impl Journal for Memory {
         self.lock().state.orphans(now, page)
     }
 
+    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        self.lock().state.lease_owners()
+    }
+
+    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        self.lock().state.leases_of(&owner, page)
+    }
+
     fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
         match self.lock().state.records_of(run, after) {
             Ok(records) => stream::iter(records).map(Ok).left_stream(),

@@ -12,6 +12,7 @@ use cantrip_spend::Changes;
 
 use crate::contracts;
 use crate::ledger::Kept;
+use crate::limits::LEASE_OWNERS_MAX;
 use crate::money::Paid;
 use crate::{
     Answer, Conflict, Draft, Epoch, Error, Event, Lease, Listed, Opening, Owner, Page, Place, Projection, Record,
@@ -331,6 +332,27 @@ impl State {
         let alive = |run: RunId| held(&run).is_some_and(|lease| lease.expires_at > now);
         let free = |view: &RunView| matches!(view.state, RunState::Queued | RunState::Running) && !alive(view.run_id);
         self.with_epochs(self.projection.runs_where(page, alive, free)?)
+    }
+
+    /// The owners that hold a lease of a live run.
+    pub(crate) fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        let mut owners: Vec<Owner> = Vec::new();
+        for lease in self.leases.values().filter_map(|row| row.holder.as_ref()) {
+            if !owners.contains(&lease.owner) && self.run(lease.run)?.state.is_live() {
+                owners.push(lease.owner.clone());
+            }
+        }
+        owners.truncate(LEASE_OWNERS_MAX);
+        Ok(owners)
+    }
+
+    /// The leases of live runs that an owner holds.
+    pub(crate) fn leases_of(&self, owner: &Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        let held = |run: RunId| self.leases.get(&run).and_then(|row| row.holder.as_ref());
+        let is_owned = |run: RunId| held(run).is_some_and(|lease| lease.owner == *owner);
+        let listed = self.runs(page, |view| view.state.is_live() && is_owned(view.run_id))?;
+        let items = listed.items.iter().filter_map(|view| held(view.run_id).cloned()).collect();
+        Ok(Listed { items, next: listed.next })
     }
 
     /// The runs of which `kept` holds.

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::canon::{EntityId, RunId, TurnId};
-use cantrip_service::cantrip::loom::{Actor, Journal};
+use cantrip_service::cantrip::loom::{Actor, Journal, RunKind};
 use cantrip_service::cantrip::reply::{Call, Guarded, Refusal, above, below, codes};
 use cantrip_service::cantrip::{Cancel, Cantrip, CastReply, Continuing, Runtime};
+use cantrip_service::contracts::Predictor;
 use cantrip_service::{Ask, Branch, Service};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -39,6 +40,12 @@ impl fmt::Debug for House {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("House").field("runtime", &self.0.runtime).finish_non_exhaustive()
     }
+}
+
+/// What goes on with a run: the cantrip it was cast with, or the maker of predicts.
+enum Resumable {
+    Cast(Box<Cantrip>),
+    Predict(Box<Predictor>),
 }
 
 /// A cast that was begun, or that was refused before anything was written.
@@ -207,12 +214,26 @@ impl House {
             return rested(Ok(refused(&service, "resume", busy.into()).await), cancel);
         }
         self.begin(run, cancel, async move {
-            match house.cantrip_of(&service, run).await {
-                Ok(cantrip) => service.resume(&cantrip, run, &ends).await,
+            match house.resumable(&service, run).await {
+                Ok(Resumable::Cast(cantrip)) => service.resume(&cantrip, run, &ends).await,
+                Ok(Resumable::Predict(predictor)) => {
+                    let guarded = predictor.resume(run, &ends).await.guarded;
+                    CastReply { guarded, outcome: None, run: Some(run), entity: None }
+                }
                 Err(refusal) => refused(&service, "resume", refusal).await,
             }
         })
         .await
+    }
+
+    /// What it takes to go on with a run.
+    async fn resumable(&self, service: &Service, run: RunId) -> Result<Resumable, Refusal> {
+        match service.own_run(run).await?.kind {
+            RunKind::Predict => Ok(Resumable::Predict(Box::new(self.grimoire().predictor(service).await?))),
+            RunKind::Cast | RunKind::Summon | RunKind::Job => {
+                Ok(Resumable::Cast(Box::new(self.cantrip_of(service, run).await?)))
+            }
+        }
     }
 
     /// Goes on with a run that was cut off: a run of its own, of the same entity under the same intent.

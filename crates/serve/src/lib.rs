@@ -12,7 +12,9 @@ mod hub;
 pub mod limits;
 pub mod mcp;
 mod metrics;
+mod takeover;
 
 pub use grimoire::{Card, Grimoire};
 pub use house::{Begun, House, local};
 pub use hub::Hub;
+pub use takeover::Takeover;

@@ -67,6 +67,16 @@ canon::limits! {
     GO_ON_MS: u64 = 30_000, "ms";
     /// How often it is looked at meanwhile.
     GO_ON_LOOK_MS: u64 = 20, "ms";
+    /// How often a server looks for runs that another process left behind.
+    TAKEOVER_LOOK_MS: u64 = 1_000, "ms";
+    /// How much later than that a look may be, at random: servers that started together do not look together.
+    TAKEOVER_JITTER_MS: u64 = 250, "ms";
+    /// When a run that could not be taken up is tried for the second time; each further wait is twice as long.
+    TAKEOVER_AGAIN_MS: u64 = 1_000, "ms";
+    /// The longest such wait.
+    TAKEOVER_AGAIN_MAX_MS: u64 = 60_000, "ms";
+    /// Runs under way in a server beyond which it takes up no more.
+    TAKEOVER_PLACES_MAX: usize = 256, "runs";
     /// Items of a page unless its reader says how many.
     LISTED_ITEMS_DEFAULT: usize = 50, "items";
     /// Items of a page.

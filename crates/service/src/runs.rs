@@ -16,8 +16,9 @@ impl Service {
     pub async fn orphans(&self) -> Result<Vec<RunView>, Refusal> {
         let (mut found, mut page) = (Vec::new(), Page::FIRST);
         loop {
-            let now = self.clock.now().wall;
-            let listed = self.runtime().loom().orphans(now, page).await.map_err(|error| store_refusal(&error))?;
+            let loom = self.runtime().loom();
+            let now = loom.lease_now(self.clock.now().wall).await.map_err(|error| store_refusal(&error))?;
+            let listed = loom.orphans(now, page).await.map_err(|error| store_refusal(&error))?;
             found.extend(listed.items);
             match listed.next {
                 Some(after) => page.after = Some(after),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash};
+use cantrip_loom::limits::LEASE_OWNERS_MAX;
 use cantrip_loom::{
-    Answer, Body, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, Removal, RetentionOrder, RetentionPlan,
-    RetentionPolicy, RunState, RunView, Seq, Step,
+    Answer, Body, Damage, Error, Journal, Lease, Listed, Loom, Owner, Page, Record, Removal, RetentionOrder,
+    RetentionPlan, RetentionPolicy, RunState, RunView, Seq, Step,
 };
 use futures_util::{Stream, StreamExt, stream};
 
@@ -14,13 +15,18 @@ use crate::failure::Fault;
 use crate::limits::READ_STEPS_MAX;
 use crate::link::Link;
 use crate::rows;
-use crate::value::values;
+use crate::value::{Row, values};
 use crate::writer::{Ask, Done, unknown};
 use crate::{Store, views};
 
 /// What the writer says to something else than it was asked. It does not.
 fn crossed(done: Done) -> Error {
     Error::Store { doing: "understand", at: format!("{done:?}"), source: "an answer to another question".into() }
+}
+
+/// The owner of a lease that cannot be read.
+fn nameless(run: Option<RunId>) -> Error {
+    Error::Damaged(Damage { run, seq: None, line: None, what: "the owner of its lease has no name" })
 }
 
 impl Store {
@@ -108,6 +114,53 @@ impl Journal for Store {
                     |view| wanted.contains(&view.state),
                 )
                 .await
+            })
+        })
+        .await
+    }
+
+    async fn lease_now(&self, now: Timestamp) -> Result<Timestamp, Error> {
+        if !self.has_clock() {
+            return Ok(now);
+        }
+        self.look(|link| {
+            Box::pin(async move {
+                let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+                let mut rows = link.query(sql, &[]).await?.into_iter();
+                let mut row = rows.next().ok_or(Error::Stopped)?;
+                Ok(row.time()?)
+            })
+        })
+        .await
+    }
+
+    async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+        self.look(|link| {
+            Box::pin(async move {
+                let sql = "SELECT DISTINCT h.owner FROM runs r JOIN run_leases h ON h.run_key = r.run_key \
+                           WHERE r.phase = 'live' AND h.owner IS NOT NULL LIMIT ?1";
+                let rows = link.query(sql, values![LEASE_OWNERS_MAX as u64]).await?;
+                let owner = |mut row: Row| Owner::new(row.text()?).map_err(|_| nameless(None));
+                Ok(rows.into_iter().map(owner).collect::<Result<Vec<Owner>, Error>>()?)
+            })
+        })
+        .await
+    }
+
+    async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+        self.look(move |link| {
+            Box::pin(async move {
+                let (after, most) = views::bounds(page);
+                let sql = "SELECT r.run_key, r.run_id, h.owner, h.epoch, h.expires_at FROM runs r \
+                           JOIN run_leases h ON h.run_key = r.run_key \
+                           WHERE r.run_key > ?1 AND r.phase = 'live' AND h.owner = ?3 ORDER BY r.run_key LIMIT ?2";
+                let mut found = Vec::new();
+                for mut row in link.query(sql, values![after, most as u64 + 1, owner.as_str()]).await? {
+                    let (key, run) = (row.int()?, row.id()?);
+                    let holder = rows::tenure(run, &mut row)?.holder;
+                    found.push((key, holder.ok_or_else(|| nameless(Some(run)))?));
+                }
+                Ok(views::paged(found, most))
             })
         })
         .await

@@ -45,6 +45,14 @@ impl Source {
         }
     }
 
+    /// Whether its server has a clock that every process on it shares.
+    pub(crate) fn has_clock(&self) -> bool {
+        match self {
+            Self::File { .. } | Self::Memory => false,
+            Self::Postgres(_) => true,
+        }
+    }
+
     /// Whether a second connection is to the same store.
     pub(crate) fn outlives_its_connection(&self) -> bool {
         match self {

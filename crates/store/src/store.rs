@@ -262,6 +262,10 @@ impl Store {
     }
 
     /// Has a reader look at one moment of the store.
+    pub(crate) fn has_clock(&self) -> bool {
+        self.source.has_clock()
+    }
+
     pub(crate) async fn look<T, F>(&self, view: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -27,13 +27,13 @@ fn missing(kind: &'static str, id: impl ToString) -> Error {
 }
 
 /// Behind which key a page begins, and how many rows tell it from the last one.
-fn bounds(page: Page) -> (i64, usize) {
+pub(crate) fn bounds(page: Page) -> (i64, usize) {
     let after = page.after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     (after, page.most.min(PAGE_ITEMS_MAX))
 }
 
 /// The items of a page, of which one more was asked for than it holds; each with its key.
-fn paged<T>(mut rows: Vec<(i64, T)>, most: usize) -> Listed<T> {
+pub(crate) fn paged<T>(mut rows: Vec<(i64, T)>, most: usize) -> Listed<T> {
     let more = rows.len() > most;
     rows.truncate(most);
     let next = rows.last().filter(|_| more).map(|(key, _)| u64::try_from(*key).unwrap_or(0));

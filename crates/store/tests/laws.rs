@@ -128,6 +128,12 @@ mod dyn_journal {
         async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
             passed!(self, journal => journal.orphans(now, page).await)
         }
+        async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+            passed!(self, journal => journal.lease_owners().await)
+        }
+        async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+            passed!(self, journal => journal.leases_of(owner, page).await)
+        }
         fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
             passed!(self, journal => journal.read(run, after).boxed())
         }

@@ -103,7 +103,7 @@ impl Runtime {
     pub(super) async fn recovered(&self) -> Result<u64, Error> {
         let (mut marked, mut page) = (0, Page::FIRST);
         loop {
-            let now = self.now().wall;
+            let now = self.loom().lease_now(self.now().wall).await?;
             let listed = match self.loom().recoverable(now, page).await {
                 Ok(listed) => listed,
                 Err(Error::NoLedger) => return Ok(0),

@@ -261,7 +261,8 @@ impl Run {
         let Begins { events, bodies, money } = begins;
         let now = runtime.now().wall;
         let (loom, entity) = (opening.loom_id, opening.entity_id);
-        let lease = Lease::first(id, runtime.owner().clone(), now.after(Duration::from_millis(LEASE_MS)));
+        let expires_at = runtime.loom().lease_now(now).await?.after(Duration::from_millis(LEASE_MS));
+        let lease = Lease::first(id, runtime.owner().clone(), expires_at);
         let run = Self::with(runtime, id, loom, trace, cancel, lease.clone(), purse).await?;
         let mut drafts = Vec::with_capacity(events.len());
         let mut opening = Some(opening);
@@ -505,8 +506,12 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(CANCEL_LOOK_MS)).await;
             if renewed_at.elapsed() >= Duration::from_millis(HEARTBEAT_MS) {
                 let lease = locked(&self.lease).clone();
-                let now = self.runtime.now().wall;
-                match self.runtime.loom().renew(&lease, now, Duration::from_millis(LEASE_MS)).await {
+                let loom = self.runtime.loom();
+                let renewed = match loom.lease_now(self.runtime.now().wall).await {
+                    Ok(now) => loom.renew(&lease, now, Duration::from_millis(LEASE_MS)).await,
+                    Err(error) => Err(error),
+                };
+                match renewed {
                     Ok(renewed) => *locked(&self.lease) = renewed,
                     Err(error) => return error.into(),
                 }

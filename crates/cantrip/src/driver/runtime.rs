@@ -295,6 +295,11 @@ impl Runtime {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this house drives a run at the moment.
+    pub fn is_driving(&self, run: RunId) -> bool {
+        self.under_way().contains_key(&run)
+    }
+
     /// Holds without an owner are being looked for.
     pub(crate) fn swept_now(&self) {
         *self.0.swept.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::time::Instant::now());

@@ -336,6 +336,15 @@ mod dying {
         async fn orphans(&self, now: Timestamp, page: Page) -> Result<Listed<RunView>, Error> {
             self.store.orphans(now, page).await
         }
+        async fn lease_now(&self, now: Timestamp) -> Result<Timestamp, Error> {
+            self.store.lease_now(now).await
+        }
+        async fn lease_owners(&self) -> Result<Vec<Owner>, Error> {
+            self.store.lease_owners().await
+        }
+        async fn leases_of(&self, owner: Owner, page: Page) -> Result<Listed<Lease>, Error> {
+            self.store.leases_of(owner, page).await
+        }
         fn read(&self, run: RunId, after: Seq) -> impl Stream<Item = Result<Record, Error>> + Send {
             self.store.read(run, after)
         }

@@ -139,7 +139,8 @@ async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(Standing, Option<Hol
         RunState::Queued | RunState::Running => {
             let Some(lease) = loom.holder(run.run_id).await? else { return Ok((Standing::Orphaned, None)) };
             let presence = process::presence(&lease.owner);
-            let over = lease.expires_at <= MachineClock::new().now().wall || presence == Presence::Gone;
+            let now = loom.lease_now(MachineClock::new().now().wall).await?;
+            let over = lease.expires_at <= now || presence == Presence::Gone;
             let holder = Holder {
                 owner: lease.owner.as_str().to_owned(),
                 epoch: lease.epoch.get(),

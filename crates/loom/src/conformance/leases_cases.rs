@@ -160,3 +160,35 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     store.acquire(held.run, owner("process-2"), expired, LASTS).await.expect("it has expired");
     assert_eq!(listed(expired).await, [queued.run, returned.run]);
 }
+
+pub(super) async fn owners_are_listed_with_the_leases_of_their_live_runs<S: Subject>(subject: S) {
+    let store = subject.store();
+    let mut weaver = Weaver::new(store);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(weaver.cast("held").await);
+    }
+    let moved = weaver.cast("moved").await;
+    let (first, second) = (moved.lease.owner.clone(), owner("process-2"));
+    let taken = store.acquire(moved.run, second.clone(), moved.lease.expires_at, LASTS).await.expect("it has expired");
+    let returned = weaver.cast("returned").await;
+    store.release(&returned.lease).await.expect("held");
+    let mut ended = weaver.cast("ended").await;
+    weaver.done(&mut ended, json!(1)).await;
+
+    let mut owners = store.lease_owners().await.expect("readable");
+    owners.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    let mut expected = vec![first.clone(), second.clone()];
+    expected.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    assert_eq!(owners, expected, "each owner once, and none of a run that is over or free");
+
+    let listed = store.leases_of(second, Page::FIRST).await.expect("readable");
+    assert_eq!((listed.items, listed.next), (vec![taken], None));
+    let page = store.leases_of(first.clone(), Page { after: None, most: 2 }).await.expect("readable");
+    let rest = store.leases_of(first, Page { after: page.next, most: 2 }).await.expect("readable");
+    let runs: Vec<RunId> = page.items.iter().chain(&rest.items).map(|lease| lease.run).collect();
+    assert_eq!(runs, held.iter().map(|episode| episode.run).collect::<Vec<_>>());
+    assert_eq!((page.items.len(), rest.next), (2, None));
+    let nobody = store.leases_of(owner("process-3"), Page::FIRST).await.expect("readable");
+    assert_eq!(nobody.items, []);
+}

@@ -1,0 +1,187 @@
+//! Taking up the runs that another process left behind.
+//!
+//! A server looks again and again: a process that holds a run may be killed at any moment, and nobody tells the others. A
+//! run whose process is gone from this machine is taken up at once. Any other run is taken up when its lease has run out
+//! by the store's own clock. The look only proposes: whoever acquires the lease first drives the run, and the epoch that
+//! is checked in every write keeps all others out.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cantrip_service::cantrip::canon::RunId;
+use cantrip_service::cantrip::loom::{Journal, Owner, Page, RunKind, RunView};
+use cantrip_service::cantrip::reply::Refusal;
+use cantrip_service::cantrip::{Cancel, store_refusal};
+use cantrip_service::limits::PICKED_UP_TOGETHER_MAX;
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+
+use crate::house::{House, local};
+use crate::limits::{
+    TAKEOVER_AGAIN_MAX_MS, TAKEOVER_AGAIN_MS, TAKEOVER_JITTER_MS, TAKEOVER_LOOK_MS, TAKEOVER_PLACES_MAX,
+};
+
+/// Finds the runs that other processes left and goes on with them here.
+pub struct Takeover {
+    house: House,
+    /// Whether a lease's owner was a process of this machine that is there no more.
+    is_gone: Arc<dyn Fn(&Owner) -> bool + Send + Sync>,
+    attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
+}
+
+impl std::fmt::Debug for Takeover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Takeover").field("house", &self.house).finish_non_exhaustive()
+    }
+}
+
+/// How often a run was tried here, and when it may be tried again.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    count: u32,
+    due: Instant,
+}
+
+impl Attempts {
+    /// The wait doubles with each attempt: a run whose spell is not here, or that nobody pays for, costs little.
+    fn after(before: Option<Self>, now: Instant) -> Self {
+        let count = before.map_or(0, |attempts| attempts.count) + 1;
+        let wait_ms = TAKEOVER_AGAIN_MS.saturating_mul(1 << (count - 1).min(16)).min(TAKEOVER_AGAIN_MAX_MS);
+        Self { count, due: now + Duration::from_millis(wait_ms) }
+    }
+}
+
+impl Takeover {
+    /// `is_gone` must say yes only of a process that certainly ended: one of another machine or another space of process
+    /// numbers cannot be looked up, and its lease has to run out.
+    pub fn new(house: House, is_gone: impl Fn(&Owner) -> bool + Send + Sync + 'static) -> Self {
+        Self { house, is_gone: Arc::new(is_gone), attempts: Arc::default() }
+    }
+
+    /// Looks for as long as it is polled. A look that fails is logged, and the next one tries again.
+    pub async fn keep_looking(&self) {
+        loop {
+            if let Err(refusal) = self.look().await {
+                tracing::warn!(code = %refusal.code(), "runs that were left behind cannot be looked for");
+            }
+            tokio::time::sleep(Duration::from_millis(TAKEOVER_LOOK_MS) + jitter()).await;
+        }
+    }
+
+    /// Looks once: releases the leases of processes that are gone, and begins to drive the runs that nobody drives. Returns
+    /// how many were begun; they go on after it has returned.
+    pub async fn look(&self) -> Result<usize, Refusal> {
+        self.release_leases_of_the_gone().await?;
+        let service = self.house.service(&local());
+        let found = service.orphans().await?;
+        self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
+        let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.house.busy());
+        let due: Vec<RunView> = found.into_iter().filter(|run| self.is_due(run)).take(free_places).collect();
+        let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
+        Ok(begun.filter(|begun| std::future::ready(*begun)).count().await)
+    }
+
+    /// Releases the leases that processes of this machine held which are gone, and marks the money that they left reserved
+    /// in runs that were taken over since.
+    pub async fn release_leases_of_the_gone(&self) -> Result<(), Refusal> {
+        let stored = |error| store_refusal(&error);
+        let loom = self.house.runtime().loom();
+        for owner in loom.lease_owners().await.map_err(stored)? {
+            if !(self.is_gone)(&owner) {
+                continue;
+            }
+            let mut page = Page::FIRST;
+            loop {
+                let listed = loom.leases_of(owner.clone(), page).await.map_err(stored)?;
+                for lease in &listed.items {
+                    // A lease that somebody else has taken meanwhile stays with its new owner.
+                    loom.release(lease).await.map_err(stored)?;
+                    tracing::info!(run = %lease.run, owner = owner.as_str(), "released the lease of a process that is gone");
+                }
+                match listed.next {
+                    Some(after) => page.after = Some(after),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, HashMap<RunId, Attempts>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_due(&self, run: &RunView) -> bool {
+        let is_kind = match run.kind {
+            RunKind::Cast | RunKind::Predict => true,
+            RunKind::Summon | RunKind::Job => false,
+        };
+        let is_waiting = self.attempts().get(&run.run_id).is_some_and(|attempts| attempts.due > Instant::now());
+        is_kind && !is_waiting && !self.house.runtime().is_driving(run.run_id)
+    }
+
+    /// Begins to drive a run; whether it was begun. Its end is logged.
+    async fn take_up(&self, run: RunView) -> bool {
+        let id = run.run_id;
+        {
+            let mut attempts = self.attempts();
+            let next = Attempts::after(attempts.get(&id).copied(), Instant::now());
+            attempts.insert(id, next);
+        }
+        match self.is_funded(&run).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::info!(run = %id, owner = run.owner.as_str(), "nobody pays for this run here: it is left");
+                return false;
+            }
+            Err(refusal) => {
+                tracing::warn!(run = %id, code = %refusal.code(), "a run that was left behind cannot be taken up");
+                return false;
+            }
+        }
+        let begun = self.house.resume(&local(), id, Cancel::new()).await;
+        let is_begun = begun.run.is_some();
+        tokio::spawn(async move {
+            let reply = begun.reply().await;
+            tracing::info!(run = %id, code = %reply.reply().code(), "a run that was taken up came to rest");
+        });
+        is_begun
+    }
+
+    /// Whether somebody pays for it here. A run that nobody pays for would end as soon as it is touched; elsewhere, or
+    /// later, it can go on.
+    async fn is_funded(&self, run: &RunView) -> Result<bool, Refusal> {
+        let agent = match (run.kind, run.entity_id) {
+            (RunKind::Cast, Some(entity)) => self.house.grimoire().of_entity(entity).await?.name().map(str::to_owned),
+            (RunKind::Cast | RunKind::Summon | RunKind::Predict | RunKind::Job, _) => None,
+        };
+        self.house.service(&local()).is_funded(run, agent).await
+    }
+}
+
+/// A part of the jitter, chosen anew each time: servers that started together do not look together.
+fn jitter() -> Duration {
+    let drawn = RandomState::new().build_hasher().finish();
+    Duration::from_millis(drawn % (TAKEOVER_JITTER_MS + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_between_attempts_doubles_up_to_its_limit() {
+        let now = Instant::now();
+        let (mut attempts, mut waits) = (None, Vec::new());
+        for _ in 0..20 {
+            let next = Attempts::after(attempts, now);
+            waits.push((next.due - now).as_millis());
+            attempts = Some(next);
+        }
+        let (first, most) = (u128::from(TAKEOVER_AGAIN_MS), u128::from(TAKEOVER_AGAIN_MAX_MS));
+        assert_eq!(waits[..3], [first, 2 * first, 4 * first]);
+        assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]) && waits.last() == Some(&most), "{waits:?}");
+    }
+}
