@@ -181,6 +181,7 @@ erased! {
         fn approval(id: ApprovalId) -> Approval;
         fn decisions(run: RunId) -> Vec<Decided>;
         fn audit() -> Findings;
+        fn audit_of(authorizations: Vec<AuthorizationRef>) -> Findings;
     }
     contracts {
         fn signatures(page: Page) -> Listed<SignatureRow>;

@@ -99,6 +99,12 @@ pub trait Ledger: Send + Sync {
     fn audit(&self) -> impl Future<Output = Result<Findings, Error>> + Send {
         none()
     }
+
+    /// Reckons the counters of these authorizations anew, and says nothing about any other: see [`Audit::of`].
+    fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> impl Future<Output = Result<Findings, Error>> + Send {
+        let _ = authorizations;
+        none()
+    }
 }
 
 async fn none<T>() -> Result<T, Error> {
@@ -235,8 +241,7 @@ impl Kept {
         self.decisions.iter().filter(|decided| decided.run == run).cloned().collect()
     }
 
-    pub(crate) fn audit(&self) -> Findings {
-        let mut audit = Audit::default();
+    pub(crate) fn audit(&self, mut audit: Audit) -> Findings {
         self.book.caps().for_each(|cap| audit.cap(cap));
         for booked in self.rows() {
             audit.reservation(booked, self.entries.get(&booked.row.terms().id()).map_or(&[], Vec::as_slice));
@@ -345,7 +350,14 @@ macro_rules! ledger_in_memory {
             }
 
             async fn audit(&self) -> Result<cantrip_spend::Findings, $crate::Error> {
-                self.with_ledger(|_, kept| Ok(kept.audit())).await
+                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::Audit::default()))).await
+            }
+
+            async fn audit_of(
+                &self,
+                authorizations: Vec<cantrip_spend::AuthorizationRef>,
+            ) -> Result<cantrip_spend::Findings, $crate::Error> {
+                self.with_ledger(|_, kept| Ok(kept.audit(cantrip_spend::Audit::of(authorizations)))).await
             }
         }
     };

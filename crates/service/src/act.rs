@@ -222,6 +222,9 @@ impl Service {
 
     /// Runs a thread again against its records, and says whether it is what they say. Nothing is written or executed.
     pub async fn replay(&self, cantrip: &Cantrip, leaf: TurnId) -> ReplayReply {
+        if let Err(refusal) = self.own_turn(leaf).await {
+            return ReplayReply { guarded: self.refused("replay", refusal).await, replayed: None };
+        }
         self.runtime().replay(cantrip, leaf).await
     }
 

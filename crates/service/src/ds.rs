@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cantrip::loom::{Contracts, Listed, Page, ReceiptsWanted};
+use cantrip::loom::{Contracts, Error, Listed, Page, ReceiptsWanted};
 use cantrip::reply::{Call, Filled, Guarded, Refusal, Success, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
@@ -188,12 +188,7 @@ impl Service {
 
     pub async fn receipts(&self, wanted: ReceiptsWanted, page: Page) -> Guarded {
         self.told("receipts", async {
-            let list = |page| self.runtime().loom().receipts(wanted.clone(), page);
-            let keep = |row: ReceiptRow| {
-                let owner = row.owner.clone();
-                self.if_owned(row, owner)
-            };
-            let found = self.own_page(page, list, keep).await.map_err(|error| store_refusal(&error))?;
+            let found = self.own_receipts(wanted, page).await?;
             // One that was changed is still listed: who looks at it is told.
             let items: Vec<Value> = found
                 .items
@@ -205,20 +200,49 @@ impl Service {
         .await
     }
 
+    /// Whether its store keeps receipts.
+    pub async fn keeps_receipts(&self) -> Result<bool, Refusal> {
+        match self.runtime().loom().receipts(ReceiptsWanted::default(), Page { after: None, most: 0 }).await {
+            Ok(_) => Ok(true),
+            Err(Error::NoContracts) => Ok(false),
+            Err(error) => Err(store_refusal(&error)),
+        }
+    }
+
+    /// A page of receipts as they are kept.
+    pub async fn own_receipts(&self, wanted: ReceiptsWanted, page: Page) -> Result<Listed<ReceiptRow>, Refusal> {
+        let list = |page| self.runtime().loom().receipts(wanted.clone(), page);
+        let keep = |row: ReceiptRow| {
+            let owner = row.owner.clone();
+            self.if_owned(row, owner)
+        };
+        self.own_page(page, list, keep).await.map_err(|error| store_refusal(&error))
+    }
+
     pub async fn receipt(&self, id: &ReceiptId) -> Guarded {
         self.told("receipt", async {
-            let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
-            if !self.sees(&row.owner) {
-                return Err(store_refusal(&missing("receipt", id.to_string())));
-            }
+            let row = self.own_receipt(id).await?;
             Ok(codes::read(format!("receipt {id}")).value(served(&row)?))
         })
         .await
     }
 
+    /// A receipt as it is kept.
+    pub async fn own_receipt(&self, id: &ReceiptId) -> Result<ReceiptRow, Refusal> {
+        let row = self.runtime().loom().receipt(id.clone()).await.map_err(|error| store_refusal(&error))?;
+        if self.sees(&row.owner) { Ok(row) } else { Err(store_refusal(&missing("receipt", id.to_string()))) }
+    }
+
     /// Compares receipts with their bytes, their chain, and everything that they name.
     pub async fn verify_receipts(&self, wanted: ReceiptsWanted) -> Guarded {
-        self.told("verify", async { found(verify(self.runtime().loom(), wanted).await?) }).await
+        self.told("verify", async {
+            // The chain runs through the receipts of all owners.
+            if self.is_scoped() {
+                return Err(codes::not_authorized("a check of all receipts", "they are of all owners").into());
+            }
+            found(verify(self.runtime().loom(), wanted).await?)
+        })
+        .await
     }
 
     /// The same for the receipts of a journal export. Nothing is looked up in its store.

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use cantrip::canon::{CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::export::{Format, Redaction, export};
-use cantrip::loom::{Ending, EntityView, Error, Event, Journal, Listed, Loom, Named, Page, RunView, Seq, Turn};
-use cantrip::reply::{Call, Guarded, codes};
+use cantrip::loom::{
+    Ending, EntityView, Error, Event, Journal, Listed, Loom, Named, Page, RunState, RunView, Seq, Turn,
+};
+use cantrip::reply::{Call, Guarded, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::papers;
 use futures_util::StreamExt;
@@ -53,11 +55,20 @@ impl Service {
         }
     }
 
+    /// A loom is there for an owner who has a run in it.
     async fn loom_seen(&self, loom: LoomId) -> Result<(), Error> {
-        if !self.is_scoped() || self.looms_seen().await?.contains(&loom) {
-            return Ok(());
+        let mut page = Page::FIRST;
+        while self.is_scoped() {
+            let runs = self.runtime().loom().runs(page).await?;
+            if runs.items.iter().any(|run| run.loom_id == loom && self.sees(run.owner.as_str())) {
+                break;
+            }
+            match runs.next {
+                Some(after) => page.after = Some(after),
+                None => return Err(missing("loom", loom.to_string())),
+            }
         }
-        Err(missing("loom", loom.to_string()))
+        Ok(())
     }
 
     /// The cantrips of a loom, each with its call.
@@ -75,7 +86,11 @@ impl Service {
             let run = entity.run_id;
             self.if_run_owned(entity, run)
         };
-        self.shown(format!("entities of {loom}"), self.own_page(page, list, keep)).await
+        let reading = async {
+            self.loom_seen(loom).await?;
+            self.own_page(page, list, keep).await
+        };
+        self.shown(format!("entities of {loom}"), reading).await
     }
 
     pub async fn entity(&self, entity: EntityId) -> Guarded {
@@ -101,7 +116,11 @@ impl Service {
 
     pub async fn turns(&self, loom: LoomId, page: Page) -> Guarded {
         let list = |page| self.runtime().loom().turns(loom, page);
-        self.shown(format!("turns of {loom}"), self.own_page(page, list, |turn: Turn| self.if_turn_owned(turn))).await
+        let reading = async {
+            self.loom_seen(loom).await?;
+            self.own_page(page, list, |turn: Turn| self.if_turn_owned(turn)).await
+        };
+        self.shown(format!("turns of {loom}"), reading).await
     }
 
     pub async fn turn(&self, turn: TurnId) -> Guarded {
@@ -127,7 +146,11 @@ impl Service {
                 Err(error) => Err(error),
             }
         };
-        self.shown(format!("leaves of {loom}"), self.own_page(page, list, keep)).await
+        let reading = async {
+            self.loom_seen(loom).await?;
+            self.own_page(page, list, keep).await
+        };
+        self.shown(format!("leaves of {loom}"), reading).await
     }
 
     pub async fn rewards(&self, turn: TurnId) -> Guarded {
@@ -145,8 +168,17 @@ impl Service {
 
     /// The same, the one that was written last first.
     pub async fn latest_runs(&self, page: Page) -> Guarded {
-        let list = |page| self.runtime().loom().latest_runs(None, page);
-        self.shown("runs".to_owned(), self.own_page(page, list, |run| self.if_own_run(run))).await
+        self.shown("runs".to_owned(), self.latest_runs_seen(None, page)).await
+    }
+
+    /// A page of the runs that stand so, the one that was written last first.
+    pub async fn own_latest_runs(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Refusal> {
+        self.latest_runs_seen(state, page).await.map_err(|error| store_refusal(&error))
+    }
+
+    async fn latest_runs_seen(&self, state: Option<RunState>, page: Page) -> Result<Listed<RunView>, Error> {
+        let list = |page| self.runtime().loom().latest_runs(state, page);
+        self.own_page(page, list, |run| self.if_own_run(run)).await
     }
 
     pub async fn run(&self, run: RunId) -> Guarded {
@@ -211,6 +243,20 @@ impl Service {
 
     /// What an id, or the beginning of one, names.
     pub async fn resolve(&self, prefix: &str) -> Guarded {
+        self.shown("id".to_owned(), self.resolved("id", prefix)).await
+    }
+
+    /// The same as a value; `kind` is what it is called where there is none.
+    pub async fn find(&self, kind: &'static str, prefix: &str) -> Result<Named, Refusal> {
+        self.resolved(kind, prefix).await.map_err(|error| store_refusal(&error))
+    }
+
+    /// The same NotFound answers what never was, what is another owner's, and a beginning that others' ids share.
+    async fn resolved(&self, kind: &'static str, prefix: &str) -> Result<Named, Error> {
+        let unseen = || missing(kind, prefix.to_owned());
+        if prefix.is_empty() {
+            return Err(unseen());
+        }
         let reading = async {
             let named = self.runtime().loom().resolve(prefix).await?;
             let seen = match named {
@@ -223,16 +269,16 @@ impl Service {
                 }
                 Named::Loom(loom) => self.loom_seen(loom).await,
                 // Nobody is told about one but with its thread.
-                Named::Fold(_) if self.is_scoped() => Err(missing("id", prefix.to_owned())),
+                Named::Fold(_) if self.is_scoped() => Err(unseen()),
                 Named::Fold(_) => Ok(()),
             };
-            match seen {
-                Ok(()) => Ok(named),
-                Err(Error::NotFound { .. }) => Err(missing("id", prefix.to_owned())),
-                Err(error) => Err(error),
-            }
+            seen.map(|()| named)
         };
-        self.shown("id".to_owned(), reading).await
+        match reading.await {
+            Err(Error::NotFound { .. }) => Err(unseen()),
+            Err(Error::Ambiguous { .. }) if self.is_scoped() => Err(unseen()),
+            other => other,
+        }
     }
 
     /// Exports a loom. The lines go to `take`, one by one, since a reply is bounded and a loom is not; the reply says

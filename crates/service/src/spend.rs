@@ -1,14 +1,14 @@
 //! Money: who may spend what, what is held and was spent, and whether it adds up.
 
 use cantrip::canon::{AuthorizationId, Timestamp};
-use cantrip::loom::{Actor, Answer, Conflict, Journal, Ledger, Page, Step, StepId, Wanted};
+use cantrip::loom::{Actor, Answer, Conflict, Error, Journal, Ledger, Listed, Page, Step, StepId, Wanted};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
 use cantrip::spend::{
-    Authorization, AuthorizationRef, Authorize, Booked, Fault, Operation, Reconciliation, ReservationId, Revoke, Terms,
-    Verdict,
+    Authorization, AuthorizationRef, Authorize, Booked, Fault, Findings, Operation, Reconciliation, ReservationId,
+    Revoke, Terms, Verdict,
 };
 use cantrip::store_refusal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Service;
 use crate::limits::REASON_BYTES_MAX;
@@ -104,26 +104,41 @@ impl Service {
 
     /// The authorizations, oldest first.
     pub async fn authorizations(&self, page: Page) -> Guarded {
+        self.shown("authorizations".to_owned(), self.authorizations_seen(page)).await
+    }
+
+    /// A page of the authorizations, oldest first.
+    pub async fn own_authorizations(&self, page: Page) -> Result<Listed<Authorization>, Refusal> {
+        self.authorizations_seen(page).await.map_err(|error| store_refusal(&error))
+    }
+
+    async fn authorizations_seen(&self, page: Page) -> Result<Listed<Authorization>, Error> {
         let list = |page| self.runtime().loom().authorizations(page);
         let keep = |row: Authorization| {
             let owner = row.agreement.terms.owner.to_string();
             self.if_owned(row, owner)
         };
-        self.shown("authorizations".to_owned(), self.own_page(page, list, keep)).await
+        self.own_page(page, list, keep).await
     }
 
     /// An authorization as it stands, with every revision of its terms.
     pub async fn authorization(&self, id: AuthorizationRef) -> Guarded {
+        self.shown(format!("authorization {id}"), self.authorization_seen(id)).await
+    }
+
+    /// The same as a value.
+    pub async fn own_authorization(&self, id: AuthorizationRef) -> Result<Value, Refusal> {
+        self.authorization_seen(id).await.map_err(|error| store_refusal(&error))
+    }
+
+    async fn authorization_seen(&self, id: AuthorizationRef) -> Result<Value, Error> {
         let loom = self.runtime().loom();
-        let reading = async {
-            let row = loom.authorization(id).await?;
-            if !self.sees(&row.agreement.terms.owner.to_string()) {
-                return Err(missing("authorization", id.to_string()));
-            }
-            let (remaining, agreements) = (row.remaining(), loom.agreements(id).await?);
-            Ok(json!({"authorization": row, "remaining": remaining, "agreements": agreements}))
-        };
-        self.shown(format!("authorization {id}"), reading).await
+        let row = loom.authorization(id).await?;
+        if !self.sees(&row.agreement.terms.owner.to_string()) {
+            return Err(missing("authorization", id.to_string()));
+        }
+        let (remaining, agreements) = (row.remaining(), loom.agreements(id).await?);
+        Ok(json!({"authorization": row, "remaining": remaining, "agreements": agreements}))
     }
 
     /// Reservations, oldest first.
@@ -170,9 +185,9 @@ impl Service {
         settled(loom.append(step).await.map_err(|error| store_refusal(&error))?)
     }
 
-    /// Reckons every counter of the ledger anew.
+    /// Reckons every counter of the ledger anew; for an owner, those of its own authorizations.
     pub async fn verify_spend(&self) -> Guarded {
-        let found = self.runtime().loom().audit().await;
+        let found = self.audited().await;
         let answered = self.runtime().guard().call(Call::surface("verify"), |rb| async {
             match found {
                 Ok(findings) => match findings.differences.first() {
@@ -188,6 +203,22 @@ impl Service {
             }
         });
         answered.await
+    }
+
+    async fn audited(&self) -> Result<Findings, Error> {
+        let loom = self.runtime().loom();
+        if !self.is_scoped() {
+            return loom.audit().await;
+        }
+        let (mut own, mut page) = (Vec::new(), Page::FIRST);
+        loop {
+            let listed = self.authorizations_seen(page).await?;
+            own.extend(listed.items.iter().map(|row| row.id));
+            match listed.next {
+                Some(after) => page.after = Some(after),
+                None => return loom.audit_of(own).await,
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Reservations come one by one, each with its entries, so that a ledger of any length can be gone through; what is
 //! remembered is one sum per counter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::ApprovalId;
 use serde::Serialize;
@@ -62,6 +62,8 @@ impl Sums {
 /// A ledger as it is gone through: first every cap, then every reservation with its entries, then the counters.
 #[derive(Debug, Default)]
 pub struct Audit {
+    /// The authorizations that it is about; all of them if there is none.
+    only: Option<BTreeSet<AuthorizationRef>>,
     parents: BTreeMap<(AuthorizationRef, String), Option<String>>,
     authorizations: BTreeMap<AuthorizationRef, Sums>,
     days: BTreeMap<(AuthorizationRef, String), Sums>,
@@ -71,6 +73,16 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// An audit of these authorizations and of what hangs on them. Everything else that it is shown is neither counted nor
+    /// compared.
+    pub fn of(authorizations: impl IntoIterator<Item = AuthorizationRef>) -> Self {
+        Self { only: Some(authorizations.into_iter().collect()), ..Self::default() }
+    }
+
+    fn is_about(&self, authorization: AuthorizationRef) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&authorization))
+    }
+
     /// Says that there is a cap, before the reservations under it come.
     pub fn cap(&mut self, cap: &Cap) {
         let key = (cap.terms.authorization, cap.terms.scope.clone());
@@ -81,6 +93,9 @@ impl Audit {
     pub fn reservation(&mut self, booked: &Booked, entries: &[Entry]) {
         let (row, hold) = (&booked.row, booked.row.terms());
         let (id, authorization) = (hold.id().to_string(), hold.authorization);
+        if !self.is_about(authorization) {
+            return;
+        }
         self.findings.reservations += 1;
         self.findings.entries += entries.len() as u64;
         let mut sums = Counters::default();
@@ -122,6 +137,9 @@ impl Audit {
 
     /// An authorization's counters, with every revision of its terms.
     pub fn authorization<'a>(&mut self, row: &Authorization, terms: impl IntoIterator<Item = &'a Terms>) {
+        if !self.is_about(row.id) {
+            return;
+        }
         self.findings.authorizations += 1;
         let sums = self.authorizations.remove(&row.id).unwrap_or_default();
         self.counters(row.id, "the total", row.totals, sums);
@@ -138,6 +156,9 @@ impl Audit {
         counters: Counters,
         terms: impl IntoIterator<Item = &'a Terms>,
     ) {
+        if !self.is_about(id) {
+            return;
+        }
         let sums = self.days.remove(&(id, day.to_owned())).unwrap_or_default();
         self.counters(id, day, counters, sums);
         let limits: Option<Vec<i64>> = terms.into_iter().map(|terms| terms.max_per_day).collect();
@@ -147,6 +168,9 @@ impl Audit {
     /// The counters of a cap.
     pub fn cap_counters(&mut self, cap: &Cap) {
         let id = cap.terms.authorization;
+        if !self.is_about(id) {
+            return;
+        }
         let sums = self.caps.remove(&(id, cap.terms.scope.clone())).unwrap_or_default();
         let what = format!("the cap of {}", cap.terms.scope);
         self.counters(id, &what, cap.counters, sums);
@@ -156,6 +180,9 @@ impl Audit {
     /// The counters of an approval.
     pub fn approval(&mut self, approval: &Approval) {
         let id = approval.request.authorization;
+        if !self.is_about(id) {
+            return;
+        }
         let sums = self.approvals.remove(&approval.request.approval).unwrap_or_default();
         let what = approval.request.approval.to_string();
         self.counters(id, &what, approval.counters, sums);

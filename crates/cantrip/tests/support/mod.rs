@@ -422,6 +422,7 @@ mod dying {
         approval(id: cantrip_canon::ApprovalId) -> cantrip_spend::Approval;
         decisions(run: RunId) -> Vec<cantrip_spend::Decided>;
         audit() -> cantrip_spend::Findings;
+        audit_of(authorizations: Vec<cantrip_spend::AuthorizationRef>) -> cantrip_spend::Findings;
     }
 
     passes_on! {

@@ -63,7 +63,7 @@ impl Server {
         asked: tools::Send,
     ) -> Result<CallToolResponse, Refusal> {
         let entity: EntityId = id("entity", &asked.entity)?;
-        self.own_entity(caller, entity).await?;
+        caller.service.own_entity(entity).await?;
         let run = self.house.runtime().fresh_run();
         let events = self.house.hub().follow(run);
         let begun = self.house.send(&caller.owner, entity, Ask { run: Some(run), ..Ask::on(asked.intent) }).await;
@@ -76,7 +76,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
         asked: tools::OfRun,
     ) -> Result<CallToolResponse, Refusal> {
-        let run = self.own_run(caller, id("run", &asked.run)?).await?.run_id;
+        let run = caller.service.own_run(id("run", &asked.run)?).await?.run_id;
         self.resumed(caller, context, run).await
     }
 
@@ -98,7 +98,7 @@ impl Server {
         asked: tools::Fork,
     ) -> Result<CallToolResponse, Refusal> {
         let at: TurnId = id("turn", &asked.turn)?;
-        self.own_turn(caller, at).await?;
+        caller.service.own_turn(at).await?;
         let run = self.house.runtime().fresh_run();
         let events = self.house.hub().follow(run);
         let fresh = match asked.environment {
@@ -111,7 +111,7 @@ impl Server {
     }
 
     pub(super) async fn cancel(&self, caller: &Caller, asked: tools::OfRun) -> Result<Guarded, Refusal> {
-        let run = self.own_run(caller, id("run", &asked.run)?).await?.run_id;
+        let run = caller.service.own_run(id("run", &asked.run)?).await?.run_id;
         Ok(caller.service.cancel(run, &caller.owner).await)
     }
 
@@ -126,7 +126,7 @@ impl Server {
         let cancel = Cancel::new();
         let thread: Option<EntityId> = asked.thread_id.as_deref().map(|entity| id("entity", entity)).transpose()?;
         if let Some(entity) = thread {
-            self.own_entity(caller, entity).await?;
+            caller.service.own_entity(entity).await?;
         }
         let how = Predicting {
             idempotency_key: asked.key,
@@ -224,7 +224,7 @@ impl Server {
         responses: InputResponses,
     ) -> Result<CallToolResponse, Refusal> {
         // What comes back is a name and proves nothing: the run has to be the caller's, and to wait.
-        let run = self.own_run(caller, id("run", state)?).await?.run_id;
+        let run = caller.service.own_run(id("run", state)?).await?.run_id;
         let person = Actor::new("person behind the client").map_err(|_| codes::crash())?;
         for call in caller.service.pending(run).await? {
             let Some(said) = responses.get(&call.approval_id.to_string()) else { continue };

@@ -1,6 +1,6 @@
 //! What can be read by its address: threads, receipts and traces.
 
-use cantrip_service::cantrip::loom::{Contracts, Error as LoomError, Loom, Page, ReceiptsWanted};
+use cantrip_service::cantrip::loom::{Error as LoomError, Loom, Page, ReceiptsWanted};
 use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_service::cantrip::store_refusal;
 use cantrip_service::{TraceContent, TraceName, served};
@@ -66,13 +66,10 @@ impl Server {
     async fn threads_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
-        let runs = loom.latest_runs(None, page).await.map_err(stored)?;
+        let runs = caller.service.own_latest_runs(None, page).await?;
         let mut resources = Vec::new();
         for run in runs.items {
-            let Some(entity) = run.entity_id.filter(|_| run.owner == caller.owner || caller.owner.as_str() == "local")
-            else {
-                continue;
-            };
+            let Some(entity) = run.entity_id else { continue };
             let casts = match loom.casts(entity).await {
                 Ok(casts) => casts,
                 // A retention removed its records: there is no thread to read.
@@ -93,18 +90,13 @@ impl Server {
     }
 
     async fn receipts_listed(&self, caller: &Caller, page: Page) -> Result<(Vec<Resource>, Option<String>), Refusal> {
-        let loom = self.house.runtime().loom();
-        let found = match loom.receipts(ReceiptsWanted::default(), page).await {
-            Ok(found) => found,
-            // A store that keeps no receipts has none to list.
-            Err(LoomError::NoContracts) => return Ok((Vec::new(), None)),
-            Err(error) => return Err(store_refusal(&error)),
-        };
+        // A store that keeps no receipts has none to list.
+        if !caller.service.keeps_receipts().await? {
+            return Ok((Vec::new(), None));
+        }
+        let found = caller.service.own_receipts(ReceiptsWanted::default(), page).await?;
         let mut resources = Vec::new();
         for row in &found.items {
-            if !Self::owns(caller, &row.owner) {
-                continue;
-            }
             let about = served(row).ok().and_then(|body| Some(body.get("signature_id")?.as_str()?.to_owned()));
             resources.push(
                 Resource::new(format!("{RECEIPTS}{}", row.receipt_id), row.receipt_id.to_string())
@@ -122,13 +114,7 @@ impl Server {
         let value: Value = if let Some(thread) = uri.strip_prefix(THREADS) {
             self.thread(caller, tools::Thread { thread: thread.to_owned(), most: Some(MCP_LISTED_MAX) }).await?
         } else if let Some(receipt) = uri.strip_prefix(RECEIPTS) {
-            let receipt = id("receipt", receipt)?;
-            let loom = self.house.runtime().loom();
-            let row = loom.receipt(receipt).await.map_err(|error| store_refusal(&error))?;
-            if !Self::owns(caller, &row.owner) {
-                return Err(codes::not_found("resource", uri).into());
-            }
-            served(&row)?
+            served(&caller.service.own_receipt(&id("receipt", receipt)?).await?)?
         } else if let Some(trace) = uri.strip_prefix(TRACES) {
             caller.service.read_trace(&TraceName::parse(trace), TraceContent::Redacted).await?
         } else {

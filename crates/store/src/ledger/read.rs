@@ -94,7 +94,11 @@ impl Ledger for Store {
     }
 
     async fn audit(&self) -> Result<Findings, Error> {
-        self.look(|link| Box::pin(audit(link))).await
+        self.look(|link| Box::pin(audit(link, Audit::default()))).await
+    }
+
+    async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<Findings, Error> {
+        self.look(|link| Box::pin(audit(link, Audit::of(authorizations)))).await
     }
 }
 
@@ -204,8 +208,7 @@ async fn entries(link: &mut Link, ids: &[ReservationId]) -> Result<BTreeMap<Rese
 }
 
 /// Goes through the whole ledger at one moment of it.
-async fn audit(link: &mut Link) -> Result<Findings, Fault> {
-    let mut audit = Audit::default();
+async fn audit(link: &mut Link, mut audit: Audit) -> Result<Findings, Fault> {
     let mut caps = Vec::new();
     for mut row in link.query(&rows::all_caps(), values![]).await? {
         let cap = rows::cap(&mut row)?;
