@@ -159,6 +159,21 @@ if [ -z "${CANTRIP_TEST_MODEL:-}" ]; then
   export CANTRIP_TEST_MODEL="$scratch/model"
 fi
 
+# What judges the page that describes the routes: a validator in that Python, and the linter in the folder of packages that
+# CANTRIP_TEST_REDOCLY names, or one of our own in the scratch folder, of these versions.
+openapi_spec_validator_version=0.9.0
+redocly_version=1.34.5
+if ! "$CANTRIP_TEST_PYTHON" -c 'import openapi_spec_validator' 2>/dev/null; then
+  step "a validator of OpenAPI: openapi-spec-validator $openapi_spec_validator_version"
+  "$CANTRIP_TEST_PYTHON" -m pip install --quiet --disable-pip-version-check \
+    "openapi-spec-validator==$openapi_spec_validator_version"
+fi
+if [ -z "${CANTRIP_TEST_REDOCLY:-}" ]; then
+  step "a linter of OpenAPI: @redocly/cli $redocly_version"
+  install_by_npm "$scratch/redocly" "@redocly/cli@$redocly_version"
+  export CANTRIP_TEST_REDOCLY="$scratch/redocly/node_modules"
+fi
+
 step "format"
 cargo fmt --all --check
 

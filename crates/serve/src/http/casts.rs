@@ -16,7 +16,7 @@ use super::routes::{Gives, Routes};
 use crate::Begun;
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("Cast a spell on an intent.", Gives::Envelope, &[200, 202, 403, 404, 502]);
+    let about = routes.about("cast_spell", "Cast a spell on an intent.", Gives::Envelope, &[200, 202, 403, 404, 502]);
     let about = routes.told::<Casting>(about);
     routes.post("/v1/casts", cast, about);
 }

@@ -35,11 +35,15 @@ const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about =
-        routes.about("Talk to a spell as if it were a model.", Gives::Text("application/json"), &[200, 403, 404, 502]);
+    let about = routes.about(
+        "create_chat_completion",
+        "Talk to a spell as if it were a model.",
+        Gives::Text("application/json"),
+        &[200, 403, 404, 502],
+    );
     let about = routes.told::<Completion>(about);
     routes.post(CHAT, complete, about);
-    let about = routes.about("List the spells as models.", Gives::Text("application/json"), &[200]);
+    let about = routes.about("list_models", "List the spells as models.", Gives::Text("application/json"), &[200]);
     routes.get(MODELS, models, about);
 }
 

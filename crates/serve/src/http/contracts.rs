@@ -57,44 +57,51 @@ impl Nameable for CompiledId {
 const SIGNATURE: [(&str, &str); 1] = [("id", "the id of a signature, as in `@acme/text/Classify.v1`, percent-encoded")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("List the signatures.", Gives::Envelope, &[200]);
+    let about = routes.about("list_signatures", "List the signatures.", Gives::Envelope, &[200]);
     routes.get("/v1/signatures", signatures, about);
-    let about = routes.about("Publish a signature, as an operator.", Gives::Envelope, &[201, 403]);
+    let about = routes.about("publish_signature", "Publish a signature, as an operator.", Gives::Envelope, &[201, 403]);
     let about = routes.told::<Publishing>(about);
     routes.post("/v1/signatures", publish, about);
-    let about = routes.about("Show a signature with what serves it.", Gives::Envelope, &[200]);
+    let about = routes.about("get_signature", "Show a signature with what serves it.", Gives::Envelope, &[200]);
     let about = routes.of(about, &SIGNATURE);
     routes.get("/v1/signatures/{id}", signature, about);
-    let about = routes.about("Ask a signature's model about an input.", Gives::Envelope, &[200, 202, 403, 404, 502]);
+    let about =
+        routes.about("predict", "Ask a signature's model about an input.", Gives::Envelope, &[200, 202, 403, 404, 502]);
     let about = routes.told::<Asking>(about);
     routes.post("/v1/predict", predict, about);
-    let about = routes.about("List receipts, the latest first.", Gives::Envelope, &[200, 404]);
+    let about = routes.about("list_receipts", "List receipts, the latest first.", Gives::Envelope, &[200, 404]);
     let about = routes.wants::<Receipts>(about);
     routes.get("/v1/receipts", receipts, about);
-    let about = routes.about("Show a receipt.", Gives::Envelope, &[200]);
+    let about = routes.about("get_receipt", "Show a receipt.", Gives::Envelope, &[200]);
     let about = routes.of(about, &[("id", "the id of a receipt")]);
     routes.get("/v1/receipts/{id}", receipt, about);
-    let about = routes.about("Read the trace of a receipt's predict, redacted.", Gives::Envelope, &[200, 404, 409]);
+    let about = routes.about(
+        "get_receipt_trace",
+        "Read the trace of a receipt's predict, redacted.",
+        Gives::Envelope,
+        &[200, 404, 409],
+    );
     let about = routes.of(about, &[("id", "the id of a receipt")]);
     routes.get("/v1/receipts/{id}/trace", trace_of_receipt, about);
-    let about = routes.about("Read a trace, redacted.", Gives::Envelope, &[200, 404, 409]);
+    let about = routes.about("get_trace", "Read a trace, redacted.", Gives::Envelope, &[200, 404, 409]);
     let about = routes.of(about, &[("id", "the reference of a trace, as a receipt names it in `trace_ref`")]);
     routes.get("/v1/traces/{id}", trace, about);
-    let about = routes.about("List artifacts.", Gives::Envelope, &[200, 404]);
+    let about = routes.about("list_artifacts", "List artifacts.", Gives::Envelope, &[200, 404]);
     let about = routes.wants::<Artifacts>(about);
     routes.get("/v1/artifacts", artifacts, about);
-    let about = routes.about("Keep an artifact, as an operator.", Gives::Envelope, &[201, 403, 404]);
+    let about = routes.about("add_artifact", "Keep an artifact, as an operator.", Gives::Envelope, &[201, 403, 404]);
     let about = routes.told::<Keeping>(about);
     routes.post("/v1/artifacts", keep, about);
-    let about = routes.about("Show an artifact with how it came to be.", Gives::Envelope, &[200]);
+    let about = routes.about("get_artifact", "Show an artifact with how it came to be.", Gives::Envelope, &[200]);
     let about = routes.of(about, &[("id", "the id of an artifact")]);
     routes.get("/v1/artifacts/{id}", artifact, about);
-    let about = routes.about("List the pointers.", Gives::Envelope, &[200]);
+    let about = routes.about("list_pointers", "List the pointers.", Gives::Envelope, &[200]);
     routes.get("/v1/pointers", pointers, about);
-    let about = routes.about("Show what a signature's callers get.", Gives::Envelope, &[200]);
+    let about = routes.about("get_pointer", "Show what a signature's callers get.", Gives::Envelope, &[200]);
     let about = routes.of(about, &SIGNATURE);
     routes.get("/v1/pointers/{id}", pointer, about);
     let about = routes.about(
+        "change_pointer",
         "Set, try, promote or roll back what a signature's callers get, as an operator.",
         Gives::Envelope,
         &[200, 403],
@@ -102,7 +109,8 @@ pub(super) fn routes(routes: &mut Routes) {
     let about = routes.of(about, &SIGNATURE);
     let about = routes.told::<Moving>(about);
     routes.post("/v1/pointers/{id}", repoint, about);
-    let about = routes.about("List what was done to a pointer, oldest first.", Gives::Envelope, &[200]);
+    let about =
+        routes.about("list_pointer_audits", "List what was done to a pointer, oldest first.", Gives::Envelope, &[200]);
     let about = routes.of(about, &SIGNATURE);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/pointers/{id}/audits", audits, about);

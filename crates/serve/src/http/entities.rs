@@ -16,20 +16,28 @@ use super::routes::{Gives, Routes};
 const ENTITY: [(&str, &str); 1] = [("id", "the id of an entity")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("Summon an entity that waits to be sent something.", Gives::Envelope, &[201, 403, 404]);
+    let about = routes.about(
+        "summon_entity",
+        "Summon an entity that waits to be sent something.",
+        Gives::Envelope,
+        &[201, 403, 404],
+    );
     let about = routes.told::<Summoning>(about);
     routes.post("/v1/entities", summon, about);
-    let about = routes.about("Show an entity.", Gives::Envelope, &[200]);
+    let about = routes.about("get_entity", "Show an entity.", Gives::Envelope, &[200]);
     let about = routes.of(about, &ENTITY);
     routes.get("/v1/entities/{id}", show, about);
-    let about = routes.about("List the casts of an entity, oldest first.", Gives::Envelope, &[200]);
+    let about =
+        routes.about("list_entity_casts", "List the casts of an entity, oldest first.", Gives::Envelope, &[200]);
     let about = routes.of(about, &ENTITY);
     routes.get("/v1/entities/{id}/casts", casts, about);
-    let about = routes.about("Send an entity a further intent.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about =
+        routes.about("send_to_entity", "Send an entity a further intent.", Gives::Envelope, &[200, 202, 403, 502]);
     let about = routes.of(about, &ENTITY);
     let about = routes.told::<Sending>(about);
     routes.post("/v1/entities/{id}/send", send, about);
-    let about = routes.about("Give up an entity's sandbox. Its thread stays.", Gives::Envelope, &[200]);
+    let about =
+        routes.about("dispose_entity", "Give up an entity's sandbox. Its thread stays.", Gives::Envelope, &[200]);
     let about = routes.of(about, &ENTITY);
     routes.post("/v1/entities/{id}/dispose", dispose, about);
 }

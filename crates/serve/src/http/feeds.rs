@@ -38,11 +38,11 @@ const EVENTS: &str = "Follow a run as a viewer does: `turn`, `upsert` and `run` 
 const RECORDS: &str = "Follow the records of a run's journal, one event each, resumed by `Last-Event-ID`.";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about(EVENTS, Gives::Events, &[200, 204, 400, 410]);
+    let about = routes.about("follow_run_events", EVENTS, Gives::Events, &[200, 204, 400, 410]);
     let about = routes.of(about, &RUN);
     let about = routes.wants::<From>(about);
     routes.get("/v1/runs/{id}/events", events, about);
-    let about = routes.about(RECORDS, Gives::Events, &[200, 204, 400, 410]);
+    let about = routes.about("follow_run_records", RECORDS, Gives::Events, &[200, 204, 400, 410]);
     let about = routes.of(about, &RUN);
     let about = routes.wants::<From>(about);
     routes.get("/v1/runs/{id}/records", records, about);

@@ -28,27 +28,33 @@ impl Nameable for ReservationId {
 const AUTHORIZATION: [(&str, &str); 1] = [("id", "the id of an authorization")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("List the authorizations, oldest first.", Gives::Envelope, &[200]);
+    let about = routes.about("list_authorizations", "List the authorizations, oldest first.", Gives::Envelope, &[200]);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/spend/authorizations", list, about);
-    let about = routes.about("Give an authorization.", Gives::Envelope, &[201, 403]);
+    let about = routes.about("give_authorization", "Give an authorization.", Gives::Envelope, &[201, 403]);
     let about = routes.told::<Authorizing>(about);
     routes.post("/v1/spend/authorizations", authorize, about);
-    let about = routes.about("Show an authorization with every revision of its terms.", Gives::Envelope, &[200]);
+    let about = routes.about(
+        "get_authorization",
+        "Show an authorization with every revision of its terms.",
+        Gives::Envelope,
+        &[200],
+    );
     let about = routes.of(about, &AUTHORIZATION);
     routes.get("/v1/spend/authorizations/{id}", show, about);
-    let about = routes.about("Take an authorization back.", Gives::Envelope, &[200, 403]);
+    let about = routes.about("revoke_authorization", "Take an authorization back.", Gives::Envelope, &[200, 403]);
     let about = routes.of(about, &AUTHORIZATION);
     let about = routes.told::<Why>(about);
     routes.post("/v1/spend/authorizations/{id}/revoke", revoke, about);
-    let about = routes.about("List reservations, oldest first.", Gives::Envelope, &[200, 404]);
+    let about = routes.about("list_reservations", "List reservations, oldest first.", Gives::Envelope, &[200, 404]);
     let about = routes.wants::<Reservations>(about);
     routes.get("/v1/spend/reservations", reservations, about);
-    let about = routes.about("Say what a call of unknown outcome cost.", Gives::Envelope, &[200, 403]);
+    let about =
+        routes.about("reconcile_reservation", "Say what a call of unknown outcome cost.", Gives::Envelope, &[200, 403]);
     let about = routes.of(about, &[("id", "the id of a reservation")]);
     let about = routes.told::<Finding>(about);
     routes.post("/v1/spend/reservations/{id}/reconcile", reconcile, about);
-    let about = routes.about("Reckon every counter of the ledger anew.", Gives::Envelope, &[200]);
+    let about = routes.about("verify_spend", "Reckon every counter of the ledger anew.", Gives::Envelope, &[200]);
     routes.get("/v1/spend/verify", verify, about);
 }
 
@@ -170,6 +176,7 @@ struct Reservations {
     authorization: Option<String>,
     /// Of this run.
     run: Option<String>,
+    /// Those that stand so.
     state: Option<Stands>,
     /// What comes behind this place: `next` of the page before.
     after: Option<u64>,

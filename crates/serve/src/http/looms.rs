@@ -15,30 +15,32 @@ const LOOM: [(&str, &str); 1] = [("id", "the id of a loom")];
 const TURN: [(&str, &str); 1] = [("id", "the id of a turn")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("List the looms.", Gives::Envelope, &[200]);
+    let about = routes.about("list_looms", "List the looms.", Gives::Envelope, &[200]);
     routes.get("/v1/looms", list, about);
-    let about = routes.about("List the cantrips of a loom, each with its call.", Gives::Envelope, &[200]);
+    let about = routes.about("get_loom", "List the cantrips of a loom, each with its call.", Gives::Envelope, &[200]);
     let about = routes.of(about, &LOOM);
     routes.get("/v1/looms/{id}", show, about);
-    let about = routes.about("List the entities of a loom.", Gives::Envelope, &[200]);
+    let about = routes.about("list_loom_entities", "List the entities of a loom.", Gives::Envelope, &[200]);
     let about = routes.of(about, &LOOM);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/looms/{id}/entities", entities, about);
-    let about = routes.about("List the last turns of a loom's threads.", Gives::Envelope, &[200]);
+    let about = routes.about("list_loom_leaves", "List the last turns of a loom's threads.", Gives::Envelope, &[200]);
     let about = routes.of(about, &LOOM);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/looms/{id}/leaves", leaves, about);
-    let about = routes.about("Show a turn.", Gives::Envelope, &[200]);
+    let about = routes.about("get_turn", "Show a turn.", Gives::Envelope, &[200]);
     let about = routes.of(about, &TURN);
     routes.get("/v1/turns/{id}", turn, about);
-    let about = routes.about("Show the thread that ends with a turn, its root first.", Gives::Envelope, &[200]);
+    let about =
+        routes.about("get_thread", "Show the thread that ends with a turn, its root first.", Gives::Envelope, &[200]);
     let about = routes.of(about, &TURN);
     routes.get("/v1/turns/{id}/thread", thread, about);
-    let about = routes.about("Note how good a turn was.", Gives::Envelope, &[200]);
+    let about = routes.about("reward_turn", "Note how good a turn was.", Gives::Envelope, &[200]);
     let about = routes.of(about, &TURN);
     let about = routes.told::<Reward>(about);
     routes.post("/v1/turns/{id}/reward", reward, about);
-    let about = routes.about("List the rewards of a turn; the last one counts.", Gives::Envelope, &[200]);
+    let about =
+        routes.about("list_turn_rewards", "List the rewards of a turn; the last one counts.", Gives::Envelope, &[200]);
     let about = routes.of(about, &TURN);
     routes.get("/v1/turns/{id}/rewards", rewards, about);
 }

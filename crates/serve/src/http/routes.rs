@@ -91,7 +91,9 @@ impl Routes {
     }
 
     /// What a route is for, in a line, and the statuses of its answers when nothing is wrong and when something is.
-    pub(super) fn about(&self, summary: &str, gives: Gives, statuses: &[u16]) -> Described {
+    ///
+    /// The id is what generated clients call the operation: a verb and what it acts on.
+    pub(super) fn about(&self, id: &str, summary: &str, gives: Gives, statuses: &[u16]) -> Described {
         let mut responses = Map::new();
         for status in statuses {
             responses.insert(status.to_string(), answer(*status, gives));
@@ -99,7 +101,8 @@ impl Routes {
         for status in ["500", "503"] {
             responses.insert(status.to_owned(), json!({"$ref": "#/components/responses/refused"}));
         }
-        Described { operation: json!({"summary": summary, "parameters": [], "responses": responses}) }
+        let operation = json!({"operationId": id, "summary": summary, "parameters": [], "responses": responses});
+        Described { operation }
     }
 
     /// With the parameters of its path, each with what it names.
@@ -123,13 +126,15 @@ impl Routes {
         for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let mut property = property.clone();
             let described = property.as_object_mut().and_then(|property| property.remove("description"));
-            push(
-                &mut about,
-                json!({
-                    "name": name, "in": "query", "required": required.iter().any(|known| known == name),
-                    "description": described, "schema": not_null(property),
-                }),
-            );
+            let mut parameter = json!({
+                "name": name, "in": "query", "required": required.iter().any(|known| known == name),
+                "schema": not_null(property),
+            });
+            // A description that is not there is left out: null is none.
+            if let Some(described) = described {
+                parameter["description"] = described;
+            }
+            push(&mut about, parameter);
         }
         about.operation["responses"]["422"] = json!({"$ref": "#/components/responses/refused"});
         about

@@ -18,33 +18,48 @@ use super::routes::{Gives, Routes};
 const RUN: [(&str, &str); 1] = [("id", "the id of a run")];
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("List runs, the latest first.", Gives::Envelope, &[200]);
+    let about = routes.about("list_runs", "List runs, the latest first.", Gives::Envelope, &[200]);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/runs", list, about);
-    let about = routes.about("Show a run, with its answer once there is one.", Gives::Envelope, &[200]);
+    let about = routes.about("get_run", "Show a run, with its answer once there is one.", Gives::Envelope, &[200]);
     let about = routes.of(about, &RUN);
     routes.get("/v1/runs/{id}", show, about);
-    let about = routes.about("List the turns of a run and of its children, oldest first.", Gives::Envelope, &[200]);
+    let about = routes.about(
+        "list_run_turns",
+        "List the turns of a run and of its children, oldest first.",
+        Gives::Envelope,
+        &[200],
+    );
     let about = routes.of(about, &RUN);
     let about = routes.wants::<Paging>(about);
     routes.get("/v1/runs/{id}/turns", turns, about);
-    let about = routes.about("Ask a run to end.", Gives::Envelope, &[200, 409]);
+    let about = routes.about("cancel_run", "Ask a run to end.", Gives::Envelope, &[200, 409]);
     let about = routes.of(about, &RUN);
     routes.post("/v1/runs/{id}/cancel", cancel, about);
-    let about = routes.about("Decide about the calls of a run that wait for a person.", Gives::Envelope, &[200, 403]);
+    let about = routes.about(
+        "decide_run_approvals",
+        "Decide about the calls of a run that wait for a person.",
+        Gives::Envelope,
+        &[200, 403],
+    );
     let about = routes.of(about, &RUN);
     let about = routes.told::<Decision>(about);
     routes.post("/v1/runs/{id}/approve", approve, about);
-    let about = routes.about("Branch off behind a turn of a run.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about = routes.about("fork_run", "Branch off behind a turn of a run.", Gives::Envelope, &[200, 202, 403, 502]);
     let about = routes.of(about, &RUN);
     let about = routes.told::<Fork>(about);
     routes.post("/v1/runs/{id}/fork", fork, about);
-    let about =
-        routes.about("Go on with a run that waits, or whose process is gone.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about = routes.about(
+        "resume_run",
+        "Go on with a run that waits, or whose process is gone.",
+        Gives::Envelope,
+        &[200, 202, 403, 502],
+    );
     let about = routes.of(about, &RUN);
     let about = routes.told::<Resumption>(about);
     routes.post("/v1/runs/{id}/resume", resume, about);
-    let about = routes.about("Go on with a run that was cut off.", Gives::Envelope, &[200, 202, 403, 502]);
+    let about =
+        routes.about("continue_run", "Go on with a run that was cut off.", Gives::Envelope, &[200, 202, 403, 502]);
     let about = routes.of(about, &RUN);
     let about = routes.told::<Continuation>(about);
     routes.post("/v1/runs/{id}/continue", continue_run, about);

@@ -12,17 +12,18 @@ use super::asked::Caller;
 use super::routes::{Gives, Routes};
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = routes.about("Say that the server lives.", Gives::Envelope, &[200]);
+    let about = routes.about("get_health", "Say that the server lives.", Gives::Envelope, &[200]);
     routes.get(super::admit::HEALTH, health, about);
-    let about = routes.about("List every reply code.", Gives::Envelope, &[200]);
+    let about = routes.about("list_codes", "List every reply code.", Gives::Envelope, &[200]);
     routes.get("/v1/codes", all_codes, about);
-    let about = routes.about("List the crystals that are known.", Gives::Envelope, &[200]);
+    let about = routes.about("list_crystals", "List the crystals that are known.", Gives::Envelope, &[200]);
     routes.get("/v1/crystals", crystals, about);
-    let about = routes.about("List the spells that can be cast by name.", Gives::Envelope, &[200]);
+    let about = routes.about("list_spells", "List the spells that can be cast by name.", Gives::Envelope, &[200]);
     routes.get("/v1/spells", spells, about);
-    let about = routes.about("Tell what is counted, as Prometheus reads it.", Gives::Text("text/plain"), &[200]);
+    let about =
+        routes.about("get_metrics", "Tell what is counted, as Prometheus reads it.", Gives::Text("text/plain"), &[200]);
     routes.get("/metrics", metrics, about);
-    let about = routes.about("This page.", Gives::Text("application/json"), &[200]);
+    let about = routes.about("get_openapi", "This page.", Gives::Text("application/json"), &[200]);
     routes.get("/openapi.json", described, about);
 }
 
@@ -92,8 +93,10 @@ pub(super) fn page(paths: Map<String, Value>, mut schemas: Map<String, Value>) -
             "title": "Cantrip",
             "version": env!("CARGO_PKG_VERSION"),
             "description": ABOUT,
-            "license": {"name": "MIT OR Apache-2.0"},
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
+        // Wherever it was read from.
+        "servers": [{"url": "/", "description": "the server that this page comes from"}],
         "paths": paths,
         "components": {
             "schemas": schemas,
