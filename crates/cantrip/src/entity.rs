@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cantrip_canon::{EntityId, Money, RunId};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
-    Body, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Loom, Opening, Origin, RunKind, Step, StepId,
+    Body, CancelledIntent, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Loom, Opening, Origin, RunKind,
+    Step, StepId,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::driver::{Environs, Resting, Runtime, Stopped, store_refusal};
 use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
 use crate::list::View;
-use crate::machine::{Past, millis};
+use crate::machine::{Cancelled, Past, millis};
 use crate::recipe::Cantrip;
 
 /// What a cast is about, beside its cantrip.
@@ -201,6 +202,7 @@ impl Runtime {
             intent,
             about: cast.intent.clone(),
             environment: None,
+            cancelled: Vec::new(),
             seed,
             context,
             past: Past { touched: labels, ..nothing_yet(cantrip, cantrip.measure().window) },
@@ -271,6 +273,7 @@ pub(crate) fn nothing_yet(cantrip: &Cantrip, window: Option<u64>) -> Past {
         sequence: 0,
         touched: Labels::none(),
         images: Vec::new(),
+        cancelled: Vec::new(),
     }
 }
 
@@ -316,6 +319,7 @@ pub(crate) fn begun(circle: &Circle, entity_id: EntityId, cast_id: cantrip_canon
         deadline_ms: wards.timeout.map(millis),
         budget_scope: Some(cast_id.to_string()),
         budget: None,
+        cancelled: Vec::new(),
     }
 }
 
@@ -466,11 +470,11 @@ impl Entity {
     }
 
     pub(crate) async fn again(&self, sending: Sending) -> CastReply {
-        let Sending { name, intent, about, bodies, further, budget, run, cancel } = sending;
+        let Sending { name, intent, about, mut bodies, further, budget, run, cancel } = sending;
         let Inner { runtime, cantrip, id, seed, context, .. } = &*self.0;
         let now = runtime.now().wall;
         let run = run.unwrap_or_else(|| runtime.ids().next(now));
-        let kept = match self.take(run) {
+        let mut kept = match self.take(run) {
             Ok(Some(kept)) => *kept,
             Ok(None) => match runtime.kept(cantrip, *id).await {
                 Ok(kept) => kept,
@@ -491,6 +495,16 @@ impl Entity {
         let circle = cantrip.circle().warded(&further);
         let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();
+        let cancelled = Cancelled::before(std::mem::take(&mut kept.past.cancelled), &about);
+        for told in &cancelled {
+            match Held::of(told.intent.clone(), &mut bodies) {
+                Ok(held) => cast.cancelled.push(CancelledIntent { cast_id: told.cast, intent: held }),
+                Err(error) => {
+                    self.give_back(None);
+                    return runtime.refused(name, store_refusal(&error)).await;
+                }
+            }
+        }
         let episode = Box::new(Episode {
             runtime: runtime.clone(),
             cantrip: cantrip.clone(),
@@ -502,6 +516,7 @@ impl Entity {
             intent,
             about,
             environment: None,
+            cancelled,
             seed: *seed,
             context: context.clone(),
             past: kept.past,

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::driver::{
     Begins, Environs, Loaded, Log, Person, Position, Purse, Rest, Run, Runtime, Seat, Stopped, Waiting,
 };
-use crate::machine::{Facts, Machine, Medium, Past, millis, reply_of};
+use crate::machine::{Cancelled, Facts, Machine, Medium, Past, millis, reply_of};
 use crate::recipe::Cantrip;
 use crate::telemetry::{About, Above, Ended, Scope};
 use crate::touched;
@@ -200,6 +200,8 @@ pub(crate) struct Episode {
     pub intent: Content,
     pub about: Intent,
     pub environment: Option<Environment>,
+    /// What was said before it and cancelled before an answer.
+    pub cancelled: Vec<Cancelled>,
     pub seed: u64,
     pub context: Option<Arc<Value>>,
     pub past: Past,
@@ -283,7 +285,7 @@ impl Episode {
         left: Slot<Kept>,
     ) -> Result<Rested, Stopped> {
         let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, about, environment, .. } = *self;
-        let Self { seed, context, past, environs, cancel, start, .. } = *self;
+        let Self { cancelled: told_cancelled, seed, context, past, environs, cancel, start, .. } = *self;
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
@@ -303,6 +305,7 @@ impl Episode {
             intent,
             about,
             environment,
+            cancelled: told_cancelled,
             scope: cast.to_string(),
         });
         let mut machine = Box::new(Machine::new(Arc::clone(&facts), past));

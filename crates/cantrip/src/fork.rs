@@ -150,6 +150,7 @@ impl Runtime {
             intent,
             about,
             environment: Some(environment),
+            cancelled: Vec::new(),
             seed,
             context,
             past,

@@ -204,10 +204,13 @@ impl Shifts {
 /// The bodies that a machine reads of a record.
 pub(crate) fn named(event: &Event) -> Vec<BodyRef> {
     match event {
-        Event::Cast(cast) => match &cast.intent {
-            Intent::New(held) => held.reference().into_iter().collect(),
-            Intent::Of(_) => Vec::new(),
-        },
+        Event::Cast(cast) => {
+            let own = match &cast.intent {
+                Intent::New(held) => held.reference(),
+                Intent::Of(_) => None,
+            };
+            own.into_iter().chain(cast.cancelled.iter().filter_map(|told| told.intent.reference())).collect()
+        }
         Event::Opened(opened) => opened.utterance.reference().into_iter().collect(),
         Event::Started(started) => {
             started.asked.as_ref().and_then(|asked| asked.args.reference()).into_iter().collect()

@@ -62,6 +62,8 @@ cantrip_canon::limits! {
     POLICY_LOOK_MS: u64 = 250, "ms";
     /// How often holds without a living owner are looked for while something is cast.
     SWEEP_MS: u64 = 30_000, "ms";
+    /// Intents that were cancelled before an answer and are told before the next one: the newest.
+    CANCELLED_INTENTS_MAX: usize = 16, "intents";
     /// How long a lease lasts unless it is renewed.
     LEASE_MS: u64 = 30_000, "ms";
     /// How often a lease is renewed while its run is worked on.

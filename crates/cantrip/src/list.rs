@@ -17,6 +17,7 @@
 //!     intent: &Intent::New(Held::Inline { inline: intent.clone() }),
 //!     content: &intent,
 //!     environment: None,
+//!     cancelled: &[],
 //! });
 //! assert_eq!(view.request().unwrap().len(), 2);
 //! ```
@@ -61,6 +62,8 @@ pub struct Beginning<'a> {
     pub content: &'a Content,
     /// Of a fork that has no turn yet: how its environment came to be.
     pub environment: Option<Environment>,
+    /// What was said before it and cancelled before an answer, oldest first.
+    pub cancelled: &'a [Content],
 }
 
 /// A turn that was closed: what the list needs of it.
@@ -135,6 +138,8 @@ struct Mark {
 struct Current {
     cast: CastId,
     intent: usize,
+    /// The first intent that was told with it: its own, or one that was cancelled before it.
+    told_from: usize,
     /// Where it began, until it has a group: a cast without one leaves no trace in a path.
     began: Option<Mark>,
     /// Whether the intent came with it.
@@ -159,6 +164,8 @@ pub struct View {
     framed: usize,
     /// Every intent that was told, as its message.
     intents: Vec<Arc<Message>>,
+    /// What was told of intents that were cancelled, by the intent that was told behind them.
+    cancelled: HashMap<usize, Vec<Arc<Message>>>,
     casts: HashMap<CastId, usize>,
     current: Option<Current>,
     groups: Vec<Group>,
@@ -185,6 +192,7 @@ impl View {
             tally: Tally::default(),
             framed: 0,
             intents: Vec::new(),
+            cancelled: HashMap::new(),
             casts: HashMap::new(),
             current: None,
             groups: Vec::new(),
@@ -236,6 +244,7 @@ impl View {
                 intent: &cast.cast.intent,
                 content: &cast.intent,
                 environment: turn.forked_from.map(|fork| fork.environment),
+                cancelled: &cast.cancelled,
             });
         }
         self.close(turn)
@@ -251,6 +260,7 @@ impl View {
             tally: self.tally.clone(),
             framed: self.framed,
             intents: self.intents.clone(),
+            cancelled: self.cancelled.clone(),
             casts: self.casts.clone(),
             current: self.current.clone(),
             groups: self.groups.clone(),
@@ -267,7 +277,7 @@ impl View {
 
     /// A cast begins: its intent is told, unless an earlier one that still shows brought it.
     pub fn begin(&mut self, beginning: Beginning<'_>) {
-        let Beginning { cast, intent, content, environment } = beginning;
+        let Beginning { cast, intent, content, environment, cancelled } = beginning;
         if let Some(current) = self.leave_current(intent) {
             self.casts.insert(cast, current.intent);
             self.current = Some(Current { cast, ..current });
@@ -295,14 +305,29 @@ impl View {
             Some(Environment::Fresh) => self.push(Message::User { content: FRESH.into() }.into()),
             Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
         }
+        let told_from = self.intents.len();
         let index = known.unwrap_or_else(|| {
+            self.tell_cancelled(cancelled);
             let told = Arc::new(Message::User { content: content.clone() });
             self.intents.push(Arc::clone(&told));
             self.push(told);
             self.intents.len() - 1
         });
         self.casts.insert(cast, index);
-        self.current = Some(Current { cast, intent: index, began, own: known.is_none() });
+        self.current = Some(Current { cast, intent: index, told_from, began, own: known.is_none() });
+    }
+
+    /// Tells the intents that were cancelled, each with a marker in the place of its answer. A fold takes them out of the list
+    /// with the groups before them.
+    fn tell_cancelled(&mut self, cancelled: &[Content]) {
+        let index = self.intents.len() + cancelled.len();
+        for intent in cancelled {
+            let [said, marker] = render::cancelled(intent).map(Arc::new);
+            self.intents.push(Arc::clone(&said));
+            self.cancelled.entry(index).or_default().extend([Arc::clone(&said), Arc::clone(&marker)]);
+            self.push(said);
+            self.push(marker);
+        }
     }
 
     /// Takes back what a cast without a group has said, unless the next one goes on under it: then it is given.
@@ -311,7 +336,7 @@ impl View {
         let Some(mark) = &current.began else { return None };
         // An intent that was only said again is taken back even so: without a turn nothing shows that it was.
         let again =
-            current.own && current.intent > 0 && self.intents[current.intent] == self.intents[current.intent - 1];
+            current.own && current.told_from > 0 && self.intents[current.intent] == self.intents[current.told_from - 1];
         match next {
             Intent::Of(earlier) if *earlier == current.cast && !again => return Some(current),
             Intent::Of(_) | Intent::New(_) => {}
@@ -320,8 +345,9 @@ impl View {
         self.go_back(&mark);
         self.casts.remove(&current.cast);
         if current.own {
-            self.intents.truncate(current.intent);
-            self.casts.retain(|_, index| *index < current.intent);
+            self.intents.truncate(current.told_from);
+            self.casts.retain(|_, index| *index < current.told_from);
+            self.cancelled.retain(|index, _| *index < current.told_from);
         }
         None
     }

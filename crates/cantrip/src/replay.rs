@@ -24,7 +24,7 @@ use crate::funds::Funds;
 use crate::journal::logs;
 use crate::machine::{DECIDED, Effect, Facts, Happened, Machine, Medium, Past, World};
 use crate::recipe::Cantrip;
-use crate::resume::{Unable, under_wards_of};
+use crate::resume::{Unable, cancelled_before, under_wards_of};
 use crate::touched;
 use recorded::{Group, answered, has_code};
 use told::Told;
@@ -257,6 +257,7 @@ impl Again<'_> {
             intent: cast.intent.clone(),
             about: cast.cast.intent.clone(),
             environment: first.forked_from.map(|fork| fork.environment),
+            cancelled: cancelled_before(cast),
             scope: first.cast_id.to_string(),
         }))
     }

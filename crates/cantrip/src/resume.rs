@@ -8,8 +8,8 @@ use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Cast, CastView, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq, Thread,
-    Turn, render,
+    Cast, CastView, Content, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq,
+    Thread, TruncationReason, Turn, render,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
@@ -20,9 +20,9 @@ use crate::driver::{Environs, Loaded, Log, Runtime, store_refusal};
 use crate::entity::{Entity, frame, nothing_yet};
 use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
 use crate::journal::{logs, named};
-use crate::limits::LEASE_MS;
+use crate::limits::{CANCELLED_INTENTS_MAX, LEASE_MS};
 use crate::list::{Since, View};
-use crate::machine::{Past, images_of, reply_of};
+use crate::machine::{Cancelled, Past, images_of, reply_of};
 use crate::recipe::Cantrip;
 use crate::touched;
 
@@ -151,7 +151,9 @@ impl Runtime {
         };
         let circle = under_wards_of(cantrip, &cast, run)?;
         let past = self.past_at(cantrip, &made, before, made.entity.window).await?;
-        let intent = self.loom().cast(cast.cast_id).await?.intent;
+        let begun = self.loom().cast(cast.cast_id).await?;
+        let cancelled = cancelled_before(&begun);
+        let intent = begun.intent;
         let (seed, context) = self.individual(&made).await?;
         let environment = match (&made.entity.origin, made.casts.first() == Some(&cast.cast_id)) {
             (Origin::Fork(fork), true) => Some(fork.environment),
@@ -168,6 +170,7 @@ impl Runtime {
             intent,
             about: cast.intent,
             environment,
+            cancelled,
             seed,
             context,
             past,
@@ -251,8 +254,8 @@ impl Runtime {
         let given = made.entity.labels.iter().chain(&sum.labels);
         let labels: Labels = given.filter_map(|label| label.parse().ok()).collect();
         let touched = labels.with(&self.touched(cantrip.circle(), &end).await?);
-        let images = casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
-        Ok(Some(Past { view, parent: Some(at), own: Some(at), sequence, touched, images }))
+        let images = casts.iter().flat_map(intents).flat_map(images_of).collect();
+        Ok(Some(Past { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() }))
     }
 
     /// The casts that have a turn on the own path to the last of these turns, oldest first. None where their records do not
@@ -296,8 +299,8 @@ impl Runtime {
         let view = View::of(frame(cantrip, window), thread).map_err(|_| untold(made))?;
         let touched = labels.with(&self.touched(cantrip.circle(), thread).await?);
         let sequence = thread.turns.last().map_or(0, |turn| turn.sequence);
-        let images = thread.casts.iter().flat_map(|cast| images_of(&cast.intent)).collect();
-        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched, images })
+        let images = thread.casts.iter().flat_map(intents).flat_map(images_of).collect();
+        Ok(Past { view, parent: Some(at), own: Some(at), sequence, touched, images, cancelled: Vec::new() })
     }
 
     /// Takes up an entity that was summoned before, perhaps by another process.
@@ -320,10 +323,39 @@ impl Runtime {
         Ok(Entity::new(self.clone(), cantrip, id, seed, context, kept))
     }
 
+    /// Returns the intents that were said to an entity since its last turn and cancelled before an answer, oldest first. The
+    /// next cast of the entity tells them; until then no turn does.
+    pub async fn cancelled_intents(&self, entity: &EntityView) -> Result<Vec<Content>, Error> {
+        Ok(self.cancelled_last(entity).await?.into_iter().map(|told| told.intent).collect())
+    }
+
+    async fn cancelled_last(&self, made: &EntityView) -> Result<Vec<Cancelled>, Error> {
+        let mut found: Vec<Cancelled> = Vec::new();
+        for cast in made.casts.iter().rev() {
+            let view = self.loom().cast(*cast).await?;
+            let Some(outcome) = view.outcome.as_ref().filter(|outcome| outcome.turns == 0) else { break };
+            let is_cancelled = match &outcome.ending {
+                cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
+                cantrip_loom::Ending::Terminated { .. } => false,
+            };
+            let told = Cancelled::of(*cast, &view.cast.intent, &view.intent);
+            if is_cancelled && !found.iter().any(|known| known.cast == told.cast) {
+                found.push(told);
+            }
+            // One more than is told: the next cast may go on under one of them.
+            if found.len() > CANCELLED_INTENTS_MAX {
+                break;
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
     /// What an entity keeps between two casts, as its loom tells it.
     pub(crate) async fn kept(&self, cantrip: &Cantrip, id: EntityId) -> Result<Kept, Unable> {
         let made = self.loom().entity(id).await?;
-        let past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
+        let mut past = self.past_at(cantrip, &made, made.leaf.or(branched(&made)), made.entity.window).await?;
+        past.cancelled = self.cancelled_last(&made).await?;
         Ok(Kept { past, environs: Environs::default() })
     }
 }
@@ -345,6 +377,17 @@ fn belongs(cantrip: &Cantrip, made: &EntityView) -> Result<(), Refusal> {
 fn untold(made: &EntityView) -> Error {
     let fault = "its path cannot be told as a list";
     Error::Incoherent { run: made.run_id, kind: "turn".to_owned(), fault }
+}
+
+/// Every intent that a cast told: those that were cancelled before it, and its own.
+fn intents(cast: &CastView) -> impl Iterator<Item = &Content> {
+    cast.cancelled.iter().chain([&cast.intent])
+}
+
+/// What a cast told of intents that were cancelled before it.
+pub(crate) fn cancelled_before(cast: &CastView) -> Vec<Cancelled> {
+    let told = cast.cast.cancelled.iter().zip(&cast.cancelled);
+    told.map(|(record, intent)| Cancelled { cast: record.cast_id, intent: intent.clone() }).collect()
 }
 
 fn branched(made: &EntityView) -> Option<TurnId> {

@@ -285,6 +285,36 @@ fn a_cast_without_a_turn_leaves_no_trace_unless_another_goes_on_under_it() {
 }
 
 #[test]
+fn an_intent_that_was_cancelled_before_an_answer_stays_with_a_marker_and_roles_take_turns() {
+    let mut woven = Woven::conversation();
+    woven.cast("first");
+    woven.cancel();
+    woven.cast("second");
+    let cancelled = "user: first\nassistant: [cancelled before an answer]\nuser: second";
+    assert_eq!(woven.list(), format!("system: You count.\n{cancelled}"));
+    woven.turn(Says::text("two").closing(TEXT));
+    woven.cast("third");
+    assert!(woven.list().ends_with("user: third"), "an answer to it needs no marker");
+    woven.cancel();
+    woven.cast("fourth");
+    woven.cancel();
+    // Whoever goes on under it takes it back.
+    woven.go_on();
+    woven.turn(Says::text("four").closing(TEXT));
+    let list = woven.list();
+    let later = "user: third\nassistant: [cancelled before an answer]\nuser: fourth\nassistant: four";
+    assert_eq!(list, format!("system: You count.\n{cancelled}\nassistant: two\n{later}"));
+    // A fold takes what was cancelled with the groups before it, and nothing stands behind the intent unanswered.
+    woven.cast("fifth");
+    woven.cancel();
+    woven.cast("sixth");
+    woven.turn(Says::text("six"));
+    woven.folded(2, "[Folded: turns 1-2]");
+    let list = woven.list();
+    assert!(list.starts_with("system: You count.\nuser: sixth\nuser: [Folded: turns 1-2]\nassistant: six"), "{list}");
+}
+
+#[test]
 fn a_nudge_that_nobody_answered_is_gone_with_the_next_intent() {
     let mut woven = Woven::conversation();
     woven.cast("first");
@@ -433,6 +463,8 @@ enum Move {
     /// A program that delegates this often on its way.
     Program(u8),
     Fork(bool),
+    /// The cast is cancelled, if it has no turn yet.
+    Cancel,
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -444,6 +476,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         (1_u8..3).prop_map(Move::Seal),
         (0_u8..3).prop_map(Move::Program),
         any::<bool>().prop_map(Move::Fork),
+        Just(Move::Cancel),
     ];
     proptest::collection::vec(one, 1..24)
 }
@@ -489,6 +522,13 @@ fn act(woven: &mut Woven, step: &Move) {
             woven.cast("another way");
             woven.turn(Says::text("I take it."));
         }
+        Move::Cancel => {
+            let answered = woven.turns.last().is_some_and(|turn| Some(turn.cast_id) == woven.last_cast());
+            if !answered {
+                woven.cancel();
+                woven.cast("instead");
+            }
+        }
     }
 }
 
@@ -501,7 +541,7 @@ proptest! {
         woven.cast("the first intent");
         let mut before = String::new();
         for step in &steps {
-            let begins = matches!(step, Move::Cast(_) | Move::GoOn | Move::Fork(_));
+            let begins = matches!(step, Move::Cast(_) | Move::GoOn | Move::Fork(_) | Move::Cancel);
             act(&mut woven, step);
             let list = woven.list();
             // What a cast without a turn has said is gone when the next one begins.

@@ -5,7 +5,7 @@ mod diff;
 pub(crate) mod draw;
 pub(crate) mod find;
 mod fork;
-mod read;
+pub(crate) mod read;
 mod replay;
 mod tree;
 
@@ -179,6 +179,7 @@ impl LoomCommand {
                     None => loom.thread(leaf).await,
                 };
                 let thread = thread.map_err(|error| store_refusal(&error))?;
+                let thread = read::ShownThread::of(&loom, thread).await?;
                 seen(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
             }
             What::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Done),

@@ -23,6 +23,7 @@ use serde_json::json;
 use crate::approve::{self, Approvals};
 use crate::cast::answered;
 use crate::given;
+use crate::loom::read::ShownThread;
 use crate::loom::{draw, find};
 use crate::origin::{self, Found, Wanted};
 use crate::present::{BOLD, DIM, Present, answer, cut, harmless, program, say, width_of_error};
@@ -391,7 +392,10 @@ impl Summoned<'_> {
                 Then::Next(self.present.shown(guarded, || answer(&command::help())))
             }
             Command::Thread => match self.thread().await {
-                Ok(thread) => self.read(format!("thread {}", thread.leaf), thread, draw::thread).await,
+                Ok(thread) => match ShownThread::of(&self.store.loom, thread).await {
+                    Ok(shown) => self.read(format!("thread {}", shown.thread.leaf), shown, draw::thread).await,
+                    Err(refusal) => self.refused(refusal).await,
+                },
                 Err(refusal) => self.refused(refusal).await,
             },
             Command::Show(number) => match self.turn(number).await {

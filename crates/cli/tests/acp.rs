@@ -26,6 +26,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
 use crate::support::Folder;
+use crate::support::model::Model;
 
 /// What the editor's user does when asked, and what the editor was shown.
 #[derive(Clone, Default)]
@@ -434,4 +435,106 @@ fn a_spell_that_is_not_there_is_refused_before_anything_is_served() {
     assert!(output.stdout.is_empty());
     let said: Value = serde_json::json!(String::from_utf8_lossy(&output.stderr));
     assert!(said.as_str().unwrap().contains(codes::NOT_FOUND.any().as_str()), "{said}");
+}
+
+/// The words of each message of a request, with who said them.
+fn told(request: &Value) -> Vec<(String, String)> {
+    let messages = request["messages"].as_array().expect("messages").iter();
+    messages
+        .map(|message| (message["role"].as_str().unwrap().to_owned(), message["content"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// A person changes their mind twice: before the first answer, and before the last.
+#[tokio::test]
+async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and_in_a_loaded_session() {
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    // Nobody ever answers what is to be cancelled: the sender is dropped at the end.
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let model = Model::start(move |request| {
+        let words = told(request);
+        let last = words.last().expect("a message").1.clone();
+        asked.send(words).expect("the test lives");
+        if last.contains("cancelled soon") {
+            let _ = held.lock().unwrap().recv();
+        }
+        serde_json::json!({"role": "assistant", "content": format!("heard: {last}")})
+    });
+    let folder = Folder::new();
+    folder
+        .write("talks.toml", &format!("name = \"talks\"\ncrystal = \"{}\"\n[wards]\nmax_turns = 9\n", model.crystal()));
+    let (editor, path) = (Editor::default(), folder.path().to_owned());
+    let spell = ["--spell", "talks"];
+    const MARKER: &str = "[cancelled before an answer]";
+    let pair = |role: &str, words: &str| (role.to_owned(), words.to_owned());
+    let before = [
+        pair("user", "first, cancelled soon"),
+        pair("assistant", MARKER),
+        pair("user", "second"),
+        pair("assistant", "heard: second"),
+        pair("user", "third, cancelled soon"),
+        pair("assistant", MARKER),
+        pair("user", "fourth"),
+    ];
+
+    let session = speaking(&folder, &spell, &editor, async |cx| {
+        let session = opened(&cx, &path).await?.session_id;
+        for (words, cancelled) in [("first, cancelled soon", true), ("second", false), ("third, cancelled soon", true)]
+        {
+            let prompt = cx.send_request(PromptRequest::new(session.clone(), vec![ContentBlock::from(words)]));
+            let request = asks.recv().await.expect("the model is asked");
+            if words == "second" {
+                assert_eq!(request, before[..3], "it was said, and it was cancelled");
+            }
+            if cancelled {
+                cx.send_notification(CancelNotification::new(session.clone()))?;
+            }
+            let ended = prompt.block_task().await?;
+            let reason = if cancelled { StopReason::Cancelled } else { StopReason::EndTurn };
+            assert_eq!(ended.stop_reason, reason, "{words}");
+        }
+        Ok(session)
+    })
+    .await;
+    // What was said last and cancelled hangs from no turn yet, and is shown all the same.
+    let shown = folder.run(&["loom", "thread"]);
+    let text = crate::support::stdout(&shown);
+    assert_eq!(text.matches(MARKER).count(), 2, "{text}");
+    assert!(text.contains("? first, cancelled soon") && text.contains("? third, cancelled soon"), "{text}");
+
+    editor.shown();
+    speaking(&folder, &spell, &editor, async |cx| {
+        initialized(&cx).await?;
+        cx.send_request(LoadSessionRequest::new(session.clone(), &path)).block_task().await?;
+        let shown = editor.shown();
+        let heard: Vec<(String, String)> = shown
+            .iter()
+            .filter_map(|update| match update {
+                SessionUpdate::UserMessageChunk(chunk) => Some(("user", chunk)),
+                SessionUpdate::AgentMessageChunk(chunk) => Some(("assistant", chunk)),
+                _ => None,
+            })
+            .map(|(role, chunk)| match &chunk.content {
+                ContentBlock::Text(text) => pair(role, &text.text),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(heard, before[..6], "the session is loaded as its user saw it");
+        prompted(&cx, &session, "fourth").await?;
+        assert_eq!(asks.recv().await.expect("the model is asked"), before, "and the model hears the same");
+        Ok(())
+    })
+    .await;
+    drop(hold);
+    // A thread with what was cancelled is replayed to the same requests, and the journal is sound.
+    let thread = folder.seen(&["thread"]);
+    let cancelled: Vec<&Value> = thread["casts"].as_array().unwrap().iter().map(|cast| &cast["cancelled"]).collect();
+    assert_eq!(
+        cancelled,
+        [&serde_json::json!(["first, cancelled soon"]), &serde_json::json!(["third, cancelled soon"])]
+    );
+    let replayed = folder.run(&["loom", "replay"]);
+    assert!(crate::support::stdout(&replayed).contains("identical"), "{replayed:?}");
+    folder.envelope(&["loom", "verify"], codes::VERIFIED.any());
 }

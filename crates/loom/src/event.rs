@@ -134,6 +134,14 @@ pub enum Intent {
     Of(CastId),
 }
 
+/// An intent that was said to an entity and cancelled before its first turn was closed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CancelledIntent {
+    /// The cast that brought it.
+    pub cast_id: CastId,
+    pub intent: Held<Content>,
+}
+
 /// `cast`: an episode of an entity begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cast {
@@ -151,6 +159,10 @@ pub struct Cast {
     /// The cap that it sets itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Money>,
+    /// What was said to its entity since its last turn and cancelled before an answer, oldest first. The list of this cast
+    /// has it before the intent. Records of earlier versions have none, and their lists stay as they were sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancelled: Vec<CancelledIntent>,
 }
 
 /// `attempt`: a request is about to leave.

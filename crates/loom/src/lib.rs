@@ -45,8 +45,9 @@ pub use contracts::{Accounts, Contracts, ReceiptsWanted};
 pub use erased::AnyLoom;
 pub use error::{Cause, Damage, Error};
 pub use event::{
-    Asked, Attempt, Call, CallSettled, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent, Judged, Kind, Mode,
-    Opened, Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy, TurnClosed, Work,
+    Asked, Attempt, Call, CallSettled, CancelledIntent, Cantrip, Cast, End, Entity, Event, Failed, Fold, Intent,
+    Judged, Kind, Mode, Opened, Opening, Origin, ParkReason, Parked, Reward, Root, RunKind, Started, Strategy,
+    TurnClosed, Work,
 };
 pub use fold::{Deed, FoldSum};
 pub use gate::{Change, Child, Fault, GateRecord, Output, ProgramError, ProgramReply, ReplyMark, Settled, Settlement};

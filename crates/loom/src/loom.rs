@@ -62,6 +62,9 @@ pub struct CastView {
     pub intent: Content,
     /// Whether this cast brought it.
     pub own_intent: bool,
+    /// The intents that were said before it and cancelled before an answer, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancelled: Vec<Content>,
     /// None while it is under way.
     pub outcome: Option<Outcome>,
 }

@@ -19,6 +19,8 @@ pub use group::{Ended, Group, results_bytes_max};
 pub const NUDGE: &str = "Continue. Call done with your answer when the task is finished.";
 /// What is said after a text that its crystal was not allowed to finish.
 pub const CUT: &str = "Your answer was cut off at the limit of its output tokens. Continue exactly where it ended, without repeating anything.";
+/// What stands in the place of the answer to an intent that was cancelled before its first turn was closed.
+pub const CANCELLED: &str = "[cancelled before an answer]";
 /// What a fork is told that begins without the variables of what it shares.
 pub const FRESH: &str = "[environment: fresh; earlier variables are gone]";
 
@@ -145,8 +147,8 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
     while let Some(first) = rest.first() {
         let group = 1 + rest[1..].iter().take_while(|turn| turn.continuation_of.is_some()).count();
         let (turns, after) = rest.split_at(group);
-        let intent = intents.begun_by(first);
-        if let (Some((silent, said)), None) = (intents.silent, intent) {
+        let begun = intents.begun_by(first);
+        if let (Some((silent, said)), None) = (intents.silent, begun) {
             told.push((Message::User { content: said.into() }, Some(silent)));
         }
         let mut tell = |message| told.push((message, Some(first.id)));
@@ -154,8 +156,9 @@ pub fn messages(thread: &Thread, system_prompt: Option<&str>) -> Vec<Told> {
             Some(Environment::Fresh) => tell(Message::User { content: FRESH.into() }),
             Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
         }
-        if let Some(intent) = intent {
-            tell(Message::User { content: intent.clone() });
+        if let Some(begun) = begun {
+            begun.cancelled.iter().flat_map(cancelled).for_each(&mut tell);
+            tell(Message::User { content: begun.intent.clone() });
         }
         let messages = group_messages(turns, &thread.entity.entity);
         intents.silent = (messages.len() == 1).then(|| (first.id, first.utterance.as_ref().map_or(NUDGE, said_after)));
@@ -182,7 +185,7 @@ impl<'a> Intents<'a> {
     /// The intent that is told before this turn: that of a cast which begins here and does not go on under one that
     /// was told already. A cast without a turn is on no path, so who goes on under it may name one that is unknown here;
     /// then it is the intent itself that tells.
-    fn begun_by(&mut self, turn: &Turn) -> Option<&'a Content> {
+    fn begun_by(&mut self, turn: &Turn) -> Option<&'a CastView> {
         if self.begun.last() == Some(&turn.cast_id) {
             return None;
         }
@@ -196,8 +199,15 @@ impl<'a> Intents<'a> {
             return None;
         }
         self.last = Some(&view.intent);
-        self.last
+        Some(view)
     }
+}
+
+/// An intent that was cancelled before an answer, as messages: what was said, and in the place of the answer that there was
+/// none, so that who speaks still takes turns.
+pub fn cancelled(intent: &Content) -> [Message; 2] {
+    let marker = Message::Assistant { content: Some(CANCELLED.into()), calls: Vec::new(), parts: None };
+    [Message::User { content: intent.clone() }, marker]
 }
 
 /// The turns of one group, with everything its provider made.

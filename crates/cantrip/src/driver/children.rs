@@ -88,6 +88,7 @@ impl Seat {
             intent: child.intent.clone(),
             about,
             environment: None,
+            cancelled: Vec::new(),
             scope: recorded
                 .and_then(|cast| cast.budget_scope.clone())
                 .or(scope)
@@ -103,7 +104,15 @@ impl Seat {
         let made = log.and_then(|log| log.entity.as_ref());
         let window = made.map_or(cantrip.measure().window, |made| made.window);
         let view = crate::list::View::new(cantrip.frame(capabilities).windowed(window));
-        let past = Past { view, parent: Some(parent_turn), own: None, sequence: 0, touched, images: Vec::new() };
+        let past = Past {
+            view,
+            parent: Some(parent_turn),
+            own: None,
+            sequence: 0,
+            touched,
+            images: Vec::new(),
+            cancelled: Vec::new(),
+        };
         let mut machine = Machine::new(facts, past);
         machine.adopts(Arc::clone(&run.adopted));
         if let Some(log) = log {

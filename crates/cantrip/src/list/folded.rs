@@ -121,6 +121,13 @@ impl View {
                 .filter(|at| self.list.get(*at).is_some_and(|message| Arc::ptr_eq(told, message)));
             changed.extend(places.map(|at| (at, None)));
         }
+        // What was cancelled before it would stand behind it now, where nothing answers it.
+        if let Some(cancelled) = self.cancelled.get(&intent) {
+            let is_told = |at: &usize| {
+                self.list.get(*at).is_some_and(|message| cancelled.iter().any(|told| Arc::ptr_eq(told, message)))
+            };
+            changed.extend((self.framed..self.list.len()).filter(is_told).map(|at| (at, None)));
+        }
         changed.extend(self.fold_at.map(|at| (at, None)));
         let head: Vec<_> = told.cloned().into_iter().chain([fold]).collect();
         let from = gone.checked_sub(1).and_then(|last| self.groups.get(last)).map_or(self.framed, |last| last.end);

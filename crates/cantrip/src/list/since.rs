@@ -49,7 +49,7 @@ impl View {
             Some(Environment::Fresh) => view.push(Message::User { content: FRESH.into() }.into()),
             Some(Environment::None | Environment::Snapshot | Environment::Replay) | None => {}
         }
-        view.current = Some(Current { cast: first.cast_id, intent, began: None, own: false });
+        view.current = Some(Current { cast: first.cast_id, intent, told_from: intent, began: None, own: false });
         let by_id: HashMap<CastId, &CastView> = casts.iter().map(|cast| (cast.cast.cast_id, cast)).collect();
         for turn in turns {
             view.tell(turn, &by_id)?;
@@ -68,6 +68,9 @@ impl View {
                 Intent::Of(earlier) => self.casts.get(earlier).copied().or_else(|| self.told_last(&cast.intent)),
             };
             let index = known.unwrap_or_else(|| {
+                for intent in &cast.cancelled {
+                    self.intents.push(Arc::new(Message::User { content: intent.clone() }));
+                }
                 self.intents.push(Arc::new(Message::User { content: cast.intent.clone() }));
                 self.intents.len() - 1
             });

@@ -554,6 +554,7 @@ mod tests {
             about: Intent::New(Held::Inline { inline: content.clone() }),
             intent: content,
             environment: None,
+            cancelled: Vec::new(),
             scope: String::new(),
             cantrip: cantrip.clone(),
         };

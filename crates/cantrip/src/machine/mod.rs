@@ -49,6 +49,7 @@ pub(crate) use program::{answer, program_name, reading, same};
 pub(crate) use recorded::refusal as refusal_of;
 pub(crate) use spawn::Newborn;
 
+use crate::limits::CANCELLED_INTENTS_MAX;
 use crate::list::{Beginning, View};
 use crate::recipe::Cantrip as Recipe;
 use ask::Asking;
@@ -74,6 +75,8 @@ pub(crate) struct Facts {
     pub about: Intent,
     /// Of the first cast of a fork.
     pub environment: Option<Environment>,
+    /// What was said before it and cancelled before an answer.
+    pub cancelled: Vec<Cancelled>,
     /// The scope that its money is counted in: its own cast, or the nearest one above with a limit.
     pub scope: String,
 }
@@ -106,6 +109,37 @@ impl Facts {
     }
 }
 
+/// An intent that was cancelled before its first turn was closed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cancelled {
+    /// The cast that brought it.
+    pub cast: CastId,
+    pub intent: Content,
+}
+
+impl Cancelled {
+    /// What a cast leaves that was cancelled without a turn: the intent, under the cast that brought it.
+    pub(crate) fn of(cast: CastId, about: &Intent, intent: &Content) -> Self {
+        let cast = match about {
+            Intent::New(_) => cast,
+            Intent::Of(earlier) => *earlier,
+        };
+        Self { cast, intent: intent.clone() }
+    }
+
+    /// Those that the next cast tells: the newest, without the one that it goes on under.
+    pub(crate) fn before(all: Vec<Self>, next: &Intent) -> Vec<Self> {
+        let goes_on = |told: &Self| match next {
+            Intent::New(_) => false,
+            Intent::Of(earlier) => told.cast == *earlier,
+        };
+        let mut told: Vec<Self> = all.into_iter().filter(|told| !goes_on(told)).collect();
+        let more = told.len().saturating_sub(CANCELLED_INTENTS_MAX);
+        told.drain(..more);
+        told
+    }
+}
+
 /// Where the entity stands when the cast begins.
 #[derive(Debug)]
 pub(crate) struct Past {
@@ -119,6 +153,8 @@ pub(crate) struct Past {
     pub touched: Labels,
     /// The images that intents on its path named.
     pub images: Vec<BodyRef>,
+    /// What was said to it since its last turn and cancelled before an answer, oldest first.
+    pub cancelled: Vec<Cancelled>,
 }
 
 /// Why a cast ends without its entity's will, in a form that can still be told.
@@ -224,7 +260,8 @@ impl Machine {
     pub(crate) fn new(facts: Arc<Facts>, past: Past) -> Self {
         let mut view = past.view;
         let mut images = past.images;
-        for image in images_of(&facts.intent) {
+        let cancelled: Vec<Content> = facts.cancelled.iter().map(|told| told.intent.clone()).collect();
+        for image in cancelled.iter().chain([&facts.intent]).flat_map(images_of) {
             if !images.contains(&image) {
                 images.push(image);
             }
@@ -234,6 +271,7 @@ impl Machine {
             intent: &facts.about,
             content: &facts.intent,
             environment: facts.environment,
+            cancelled: &cancelled,
         });
         Self {
             facts,
@@ -361,7 +399,9 @@ impl Machine {
 
     /// Where the entity stands now, for its next cast.
     pub(crate) fn into_past(self) -> Past {
+        let cancelled = self.left_cancelled();
         Past {
+            cancelled,
             view: self.view,
             parent: self.parent,
             own: self.base,
@@ -369,6 +409,22 @@ impl Machine {
             touched: self.touched,
             images: self.images,
         }
+    }
+
+    /// What the next cast has to tell of intents that were cancelled before an answer.
+    fn left_cancelled(&self) -> Vec<Cancelled> {
+        if self.turns > 0 {
+            return Vec::new();
+        }
+        let mut left = self.facts.cancelled.clone();
+        let is_cancelled = self.end.as_ref().is_some_and(|end| match &end.ending {
+            cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
+            cantrip_loom::Ending::Terminated { .. } => false,
+        });
+        if is_cancelled {
+            left.push(Cancelled::of(self.facts.cast, &self.facts.about, &self.facts.intent));
+        }
+        left
     }
 
     /// What is to be done next. Called again whenever that has been done and told.

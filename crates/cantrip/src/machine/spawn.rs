@@ -67,6 +67,7 @@ impl Newborn {
             deadline_ms: wards.timeout.map(super::millis),
             budget_scope: Some(scope),
             budget: None,
+            cancelled: Vec::new(),
         };
         Ok(vec![root.into(), entity.into(), cast.into()])
     }

@@ -6,9 +6,9 @@ use cantrip::list::{Beginning, Frame, Since, View};
 use cantrip_canon::{CastId, EntityId, IdSource, Kind, LoomId, Timestamp, TurnId, bytes_hash};
 use cantrip_crystal::Messages;
 use cantrip_loom::{
-    CallId, CantripId, Cast, CastView, Closing, Content, EndedBy, Entity, EntityView, Environment, Finish, Fold,
-    FoldSum, FoldView, Fork, GateCall, GateRecord, Held, Intent, Message, Metadata, Mode, Origin, Output, ReplyMark,
-    Settled, Settlement, Spawn, Strategy, Thread, ThreadState, TruncationReason, Turn, Utterance,
+    CallId, CancelledIntent, CantripId, Cast, CastView, Closing, Content, EndedBy, Entity, EntityView, Environment,
+    Finish, Fold, FoldSum, FoldView, Fork, GateCall, GateRecord, Held, Intent, Message, Metadata, Mode, Origin, Output,
+    ReplyMark, Settled, Settlement, Spawn, Strategy, Thread, ThreadState, TruncationReason, Turn, Utterance,
 };
 use cantrip_reply::codes;
 use serde_json::{Value, json};
@@ -28,6 +28,8 @@ pub struct Woven {
     pub live: View,
     branch: Option<Fork>,
     spawned: Option<Spawn>,
+    /// What was cancelled since the last turn.
+    cancelled: Vec<(CastId, Content)>,
 }
 
 /// What the crystal said in one answer.
@@ -159,7 +161,18 @@ impl Woven {
         let ids = IdSource::seeded(7);
         let entity = ids.next(Timestamp::EPOCH);
         let live = View::new(frame.clone());
-        Self { ids, frame, entity, turns: vec![], casts: vec![], folds: vec![], live, branch: None, spawned: None }
+        Self {
+            ids,
+            frame,
+            entity,
+            turns: vec![],
+            casts: vec![],
+            folds: vec![],
+            live,
+            branch: None,
+            spawned: None,
+            cancelled: vec![],
+        }
     }
 
     pub fn conversation() -> Self {
@@ -185,7 +198,16 @@ impl Woven {
     fn begin(&mut self, intent: Intent, content: Content) -> CastId {
         let cast_id = self.id();
         let environment = self.branch.map(|fork| fork.environment);
-        self.live.begin(Beginning { cast: cast_id, intent: &intent, content: &content, environment });
+        let told: Vec<(CastId, Content)> =
+            self.cancelled.iter().filter(|(cast, _)| intent != Intent::Of(*cast)).cloned().collect();
+        let cancelled: Vec<Content> = told.iter().map(|(_, content)| content.clone()).collect();
+        self.live.begin(Beginning {
+            cast: cast_id,
+            intent: &intent,
+            content: &content,
+            environment,
+            cancelled: &cancelled,
+        });
         let own_intent = matches!(intent, Intent::New(_));
         let cast = Cast {
             cast_id,
@@ -195,14 +217,31 @@ impl Woven {
             deadline_ms: None,
             budget_scope: None,
             budget: None,
+            cancelled: told
+                .into_iter()
+                .map(|(cast_id, inline)| CancelledIntent { cast_id, intent: Held::Inline { inline } })
+                .collect(),
         };
         let run_id = self.id();
-        self.casts.push(CastView { cast, run_id, at: Timestamp::EPOCH, intent: content, own_intent, outcome: None });
+        let at = Timestamp::EPOCH;
+        self.casts.push(CastView { cast, run_id, at, intent: content, own_intent, cancelled, outcome: None });
         cast_id
+    }
+
+    /// The last cast is cancelled before its first turn was closed.
+    pub fn cancel(&mut self) {
+        let last = self.casts.last().expect("a cast to cancel");
+        let brought = match last.cast.intent {
+            Intent::New(_) => last.cast.cast_id,
+            Intent::Of(earlier) => earlier,
+        };
+        self.cancelled.retain(|(cast, _)| *cast != brought);
+        self.cancelled.push((brought, last.intent.clone()));
     }
 
     /// A turn is asked for, answered and closed.
     pub fn turn(&mut self, says: Says) -> TurnId {
+        self.cancelled.clear();
         if says.utterance.is_some() {
             self.live.request().expect("calls and results fit");
         }
@@ -247,6 +286,8 @@ impl Woven {
 
     /// The next turn is the first of a fork.
     pub fn fork(&mut self, environment: Environment) {
+        // What was cancelled was said to the one it branches off from.
+        self.cancelled.clear();
         let turn = self.turns.last().expect("a turn to fork from").id;
         self.branch = Some(Fork { turn, environment });
     }

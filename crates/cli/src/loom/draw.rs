@@ -1,15 +1,17 @@
 //! Turns, threads and looms as a person reads them.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use cantrip::loom::{
-    Closing, EndedBy, GateRecord, Output, Removed, Settlement, Spent, Strategy, Thread, ThreadState, Turn, Verified,
+    Closing, Content, EndedBy, GateRecord, Output, Removed, Settlement, Spent, Strategy, ThreadState, Turn, Verified,
+    render,
 };
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
 use super::counted;
-use super::read::LoomRow;
+use super::read::{LoomRow, ShownThread};
 use crate::present::{BOLD, DIM, colour, cut, width};
 use crate::watch::cost;
 
@@ -80,7 +82,8 @@ pub(crate) fn turn(turn: &Turn) -> String {
 }
 
 /// A thread, turn by turn.
-pub(crate) fn thread(thread: &Thread) -> String {
+pub(crate) fn thread(shown: &ShownThread) -> String {
+    let thread = &shown.thread;
     let state = match thread.state {
         ThreadState::Active => "active",
         ThreadState::Terminated => "terminated",
@@ -99,7 +102,13 @@ pub(crate) fn thread(thread: &Thread) -> String {
     }
     // Both are in the order of the path.
     let mut folds = thread.folds.iter().peekable();
+    let mut begun = HashSet::new();
     for turn in &thread.turns {
+        if let Some(cast) = thread.casts.iter().find(|cast| cast.cast.cast_id == turn.cast_id)
+            && begun.insert(turn.cast_id)
+        {
+            cancelled(&mut text, &cast.cancelled);
+        }
         text.push('\n');
         text.push_str(&head(turn));
         body(&mut text, turn, Some(LINES_SHOWN));
@@ -113,7 +122,17 @@ pub(crate) fn thread(thread: &Thread) -> String {
             lines(&mut text, &format!("  folded by {strategy}: "), &made.text, Some(LINES_SHOWN));
         }
     }
+    cancelled(&mut text, &shown.cancelled);
     text
+}
+
+/// What was said and cancelled before an answer.
+fn cancelled(text: &mut String, intents: &[Content]) {
+    for intent in intents {
+        text.push('\n');
+        lines(text, "  ? ", &intent.text(), Some(LINES_SHOWN));
+        let _ = writeln!(text, "    {DIM}{}{DIM:#}", render::CANCELLED);
+    }
 }
 
 fn head(turn: &Turn) -> String {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use cantrip::canon::{LoomId, Timestamp};
-use cantrip::loom::{AnyLoom, Error, Extent, Loom};
-use cantrip::{loom_named, store_refusal};
+use cantrip::loom::{AnyLoom, Content, Error, Extent, Loom, Thread};
+use cantrip::{Runtime, loom_named, store_refusal};
 use cantrip_reply::Refusal;
 use serde::Serialize;
 
@@ -32,4 +32,27 @@ pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
         rows.push(LoomRow { loom_id: id, name: names.get(&id).cloned(), entities, turns, last_activity });
     }
     Ok(rows)
+}
+
+/// A thread as it is shown: with what was said to its entity after its last turn and cancelled before an answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShownThread {
+    #[serde(flatten)]
+    pub(crate) thread: Thread,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cancelled: Vec<Content>,
+}
+
+impl ShownThread {
+    /// Reads what was cancelled behind a thread, if that is where its entity stands.
+    pub(crate) async fn of(loom: &AnyLoom, thread: Thread) -> Result<Self, Refusal> {
+        let is_last = thread.entity.leaf == Some(thread.leaf);
+        let cancelled = if is_last {
+            let runtime = Runtime::new(loom.clone());
+            runtime.cancelled_intents(&thread.entity).await.map_err(|error| store_refusal(&error))?
+        } else {
+            Vec::new()
+        };
+        Ok(Self { thread, cancelled })
+    }
 }

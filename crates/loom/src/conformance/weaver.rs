@@ -138,7 +138,16 @@ impl<'a, J: Journal> Weaver<'a, J> {
     pub fn cast_of(&mut self, entity_id: EntityId, intent: Intent) -> Cast {
         let cast_id = self.id();
         let wards = json!({"max_turns": 10});
-        Cast { cast_id, entity_id, intent, wards, deadline_ms: Some(60_000), budget_scope: None, budget: None }
+        Cast {
+            cast_id,
+            entity_id,
+            intent,
+            wards,
+            deadline_ms: Some(60_000),
+            budget_scope: None,
+            budget: None,
+            cancelled: Vec::new(),
+        }
     }
 
     pub fn intent(&self, text: &str) -> Intent {

@@ -234,6 +234,7 @@ impl<J: Journal> Import<'_, J> {
             deadline_ms: None,
             budget_scope: None,
             budget: None,
+            cancelled: Vec::new(),
         };
         let owner = Actor::new("import").map_err(|fault| refuse(0, fault.to_string()))?;
         let opening =

@@ -174,10 +174,13 @@ impl Event {
         }
         let found = match self {
             Self::Root(root) => vec![of(&root.cantrip)],
-            Self::Cast(cast) => match &cast.intent {
-                Intent::New(content) => vec![of(content)],
-                Intent::Of(_) => Vec::new(),
-            },
+            Self::Cast(cast) => {
+                let own = match &cast.intent {
+                    Intent::New(content) => of(content),
+                    Intent::Of(_) => None,
+                };
+                [own].into_iter().chain(cast.cancelled.iter().map(|told| of(&told.intent))).collect()
+            }
             Self::Opened(opened) => vec![of(&opened.utterance)],
             Self::Started(started) => vec![started.asked.as_ref().and_then(|asked| of(&asked.args))],
             Self::Settled(settled) => {

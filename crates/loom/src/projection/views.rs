@@ -116,6 +116,7 @@ impl Projection {
         Ok(CastView {
             intent: self.intent(cast, bodies)?,
             own_intent: own_intent(node),
+            cancelled: node.cast.cancelled.iter().map(|told| told.intent.load(bodies)).collect::<Result<_, _>>()?,
             cast: (*node.cast).clone(),
             run_id: node.run,
             at: node.at,

@@ -268,11 +268,15 @@ impl Agent {
         ignored(asked.mcp_servers.len());
         let stored = |error| store_refusal(&error);
         let loom = self.house.runtime().loom();
-        if let Some(entity) = session.entity
-            && let Some(leaf) = loom.entity(entity).await.map_err(stored)?.leaf
-        {
-            let thread = loom.thread(leaf).await.map_err(stored)?;
-            for update in past::told(&thread, &session.places()) {
+        if let Some(entity) = session.entity {
+            let entity = loom.entity(entity).await.map_err(stored)?;
+            let mut updates = match entity.leaf {
+                Some(leaf) => past::told(&loom.thread(leaf).await.map_err(stored)?, &session.places()),
+                None => Vec::new(),
+            };
+            let left = self.house.runtime().cancelled_intents(&entity).await.map_err(stored)?;
+            updates.extend(past::cancelled(&left, &entity.entity.entity_id.to_string()));
+            for update in updates {
                 // An editor that is gone by now needs nothing.
                 drop(cx.send_notification(SessionNotification::new(session.id(), update)));
             }

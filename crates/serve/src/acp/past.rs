@@ -1,8 +1,10 @@
 //! A thread that was lived before, told to an editor as it would have seen it.
 
+use std::collections::HashSet;
+
 use agent_client_protocol::v1::schema::{SessionUpdate, ToolCallStatus};
 use cantrip_service::cantrip::loom::{
-    EndedBy, Ending, GateRecord, ReplyMark, Settlement, Thread, Turn, Utterance, render,
+    Content, EndedBy, Ending, GateRecord, ReplyMark, Settlement, Thread, Turn, Utterance, render,
 };
 use cantrip_service::cantrip::reply::ReplyType;
 use cantrip_service::cantrip::stream::ReplyKind;
@@ -10,11 +12,27 @@ use serde_json::Map;
 
 use super::told::{Outcome, Places, call_id, of_message, speaks, thinks, tool_call};
 
+/// What was said and cancelled before an answer: the words, and that there was no answer. `place` tells apart what has the same
+/// words.
+pub(super) fn cancelled(intents: &[Content], place: &str) -> Vec<SessionUpdate> {
+    let told = intents.iter().enumerate().flat_map(|(at, intent)| {
+        let said = of_message(&format!("{place}/cancelled/{at}"), intent.text());
+        let marker = speaks(&format!("{place}/cancelled/{at}/marker"), render::CANCELLED.to_owned());
+        [SessionUpdate::UserMessageChunk(said), marker]
+    });
+    told.collect()
+}
+
 /// Its turns, oldest first: what was asked, what was thought, said and done, and what was answered.
 pub(super) fn told(thread: &Thread, places: &Places) -> Vec<SessionUpdate> {
-    let mut updates = Vec::new();
+    let (mut updates, mut begun) = (Vec::new(), HashSet::new());
     // A child's thread runs through its parent's, and a session is never a child's.
     for turn in &thread.turns {
+        if let Some(cast) = thread.casts.iter().find(|cast| cast.cast.cast_id == turn.cast_id)
+            && begun.insert(turn.cast_id)
+        {
+            updates.extend(cancelled(&cast.cancelled, &turn.id.to_string()));
+        }
         if let Some(intent) = &turn.intent {
             let id = format!("{}/intent", turn.id);
             updates.push(SessionUpdate::UserMessageChunk(of_message(&id, intent.text())));
