@@ -336,3 +336,120 @@ fn the_page_that_is_served_is_the_one_that_is_printed() {
     let printed: Value = serde_json::from_str(stdout(&folder.run(&["schema", "openapi"]))).unwrap();
     assert_eq!((status, served), (200, printed));
 }
+
+/// Sends bytes to `/mcp` as a client by hand, and gives the status, the head and the body of the answer.
+fn posted(server: &Server, method: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(server.address()).expect("it listens");
+    let head = format!(
+        "{method} /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\naccept: application/json, \
+         text/event-stream\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    stream.write_all(body).expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[test]
+fn what_is_no_message_at_mcp_is_an_error_of_the_protocol_and_a_session_ends_with_204() {
+    const JSON: &str = "content-type: application/json\r\n";
+    let folder = folder();
+    let server = Server::start(&folder, &["--store", "memory:"]);
+    let faults: [(&[u8], i64, Value); 6] = [
+        (b"{\"jsonrpc\": ", -32700, Value::Null),
+        (b"", -32700, Value::Null),
+        (b"\xff\xfe", -32700, Value::Null),
+        (b"{\"foo\": 1}", -32600, Value::Null),
+        (b"[]", -32600, Value::Null),
+        (b"{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": 3}", -32600, json!(7)),
+    ];
+    for (body, code, id) in faults {
+        let (status, head, answer) = posted(&server, "POST", JSON, body);
+        let shown = String::from_utf8_lossy(body);
+        assert_eq!(status, 400, "{shown}: {answer}");
+        assert!(head.contains("content-type: application/json"), "{shown}: {head}");
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        assert_eq!((&answer["jsonrpc"], &answer["id"], &answer["error"]["code"]), (&json!("2.0"), &id, &json!(code)));
+        assert!(answer["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{answer}");
+    }
+    // What says to be something else is refused as before.
+    assert_eq!(posted(&server, "POST", "content-type: text/plain\r\n", b"hello").0, 415);
+
+    let client = json!({"name": "by hand", "version": "1"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).to_string();
+    let (status, head, _) = posted(&server, "POST", JSON, hello.as_bytes());
+    assert_eq!(status, 200);
+    let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session").to_owned();
+    let named = format!("mcp-session-id: {session}\r\n");
+    // A fault harms no session.
+    assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), b"{").0, 400);
+    let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string();
+    assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), ping.as_bytes()).0, 200);
+    let (status, _, body) = posted(&server, "DELETE", &named, b"");
+    assert_eq!((status, body.as_str()), (204, ""), "the clients of the protocol take 200 and 204 for it");
+    assert_eq!(posted(&server, "POST", &format!("{JSON}{named}"), ping.as_bytes()).0, 404, "it has ended");
+}
+
+/// The page that describes the routes, as a file.
+fn openapi(folder: &Folder) -> Value {
+    let printed = folder.run(&["schema", "openapi"]);
+    folder.write("openapi.json", stdout(&printed));
+    serde_json::from_str(stdout(&printed)).expect("JSON")
+}
+
+#[test]
+fn every_operation_has_a_name_that_a_generated_client_can_use() {
+    let page = openapi(&folder());
+    let mut names = std::collections::BTreeSet::new();
+    for (path, methods) in page["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let name = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no name"));
+            let is_plain = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+            assert!(is_plain && name.len() > 3, "{method} {path} is called {name:?}");
+            assert!(names.insert(name.to_owned()), "{name} names two operations");
+        }
+    }
+    assert!(names.len() > 40 && names.contains("list_runs") && names.contains("cast_spell"), "{names:?}");
+    let servers = page["servers"].as_array().expect("servers");
+    assert!(servers.iter().all(|server| server["url"].is_string()) && !servers.is_empty(), "{servers:?}");
+}
+
+#[test]
+fn the_page_is_valid_openapi() {
+    let Some(python) = python() else { return };
+    let folder = folder();
+    openapi(&folder);
+    let validated = Command::new(python)
+        .args(["-m", "openapi_spec_validator", "--schema", "3.1.0", "openapi.json"])
+        .current_dir(folder.path())
+        .output()
+        .expect("python runs");
+    let said = String::from_utf8_lossy(&validated.stdout) + String::from_utf8_lossy(&validated.stderr);
+    assert!(validated.status.success() && said.contains("OK"), "{said}");
+}
+
+#[test]
+fn a_linter_finds_nothing_wrong_with_the_page() {
+    let Some(packages) = std::env::var_os("CANTRIP_TEST_REDOCLY").filter(|path| !path.is_empty()) else { return };
+    let folder = folder();
+    openapi(&folder);
+    // The feeds, the metrics and the health of a server are refused in no way of their own; a license has an identifier.
+    folder.write(
+        "redocly.yaml",
+        "extends: [recommended-strict]\nrules:\n  operation-4xx-response: off\n  info-license-url: off\n",
+    );
+    let linted = Command::new("node")
+        .arg(PathBuf::from(packages).join("@redocly/cli/bin/cli.js"))
+        .args(["lint", "openapi.json", "--config", "redocly.yaml"])
+        .env("REDOCLY_TELEMETRY", "off")
+        .current_dir(folder.path())
+        .output()
+        .expect("node runs");
+    let said = String::from_utf8_lossy(&linted.stdout) + String::from_utf8_lossy(&linted.stderr);
+    assert!(linted.status.success(), "{said}");
+}

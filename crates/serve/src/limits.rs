@@ -28,6 +28,10 @@ canon::limits! {
     MCP_TURNS_SHOWN: usize = 50, "turns";
     /// Resources on one page. Each of them is looked up.
     MCP_RESOURCES_MAX: usize = 50, "resources";
+    /// One message of an agent over pipes.
+    MCP_LINE_BYTES_MAX: usize = 16 << 20, "bytes";
+    /// What is held of messages between an agent's pipes and the library that reads them.
+    MCP_PIPE_BYTES: usize = 64 << 10, "bytes";
     /// Sessions of agents that are open at once over HTTP; whoever comes beyond that is told to come back.
     MCP_SESSIONS_MAX: usize = 1_024, "sessions";
     /// A session of which nothing is under way for so long is ended, and its agent begins another.

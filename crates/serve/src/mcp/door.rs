@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Response};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use cantrip_service::cantrip::loom::Actor;
 use cantrip_service::cantrip::reply::{Refusal, codes};
@@ -23,8 +24,10 @@ use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
+use super::wire::{INVALID_REQUEST, id_of, json_rpc_error, parse_error};
 use crate::limits::{BODY_BYTES_MAX, MCP_SESSION_LOOK_MS, MCP_SESSIONS_MAX};
 
 /// The header that names a session.
@@ -88,9 +91,13 @@ impl Door {
 
     /// Answers what an owner asks. What the protocol itself refuses is an answer of its own.
     pub(crate) async fn enter(&self, owner: &Actor, request: Request<Vec<u8>>) -> Result<Response<Body>, Refusal> {
+        let asked = match Message::of(&request) {
+            Ok(asked) => asked,
+            Err(fault) => return Ok(refused(&fault)),
+        };
         let Some(id) = named(request.headers())? else {
             let opening = opens(&request).then(|| self.opening()).transpose()?;
-            let response = (self.0.handling)(request.map(Body::from)).await;
+            let response = self.handled(request, asked).await;
             let given = named(response.headers()).ok().flatten().map(Arc::from);
             return Ok(match (opening, given) {
                 (Some(opening), Some(id)) => kept(response, opening.opened(id, owner)),
@@ -99,11 +106,25 @@ impl Door {
         };
         let Some(using) = self.uses(id, owner) else { return Err(codes::not_found("session", id).into()) };
         let ends = request.method() == Method::DELETE;
-        let response = (self.0.handling)(request.map(Body::from)).await;
+        let response = self.handled(request, asked).await;
         if ends && response.status().is_success() {
             self.sessions().open.remove(&using.id);
+            // The library says that it was accepted; clients take 200 and 204 for the end of a session, and warn otherwise.
+            return Ok(StatusCode::NO_CONTENT.into_response());
         }
         Ok(kept(response, using))
+    }
+
+    /// The library's answer. Of a body that it cannot read as a message it says that its media type is at fault, in plain
+    /// text, which it is not if the body is JSON.
+    async fn handled(&self, request: Request<Vec<u8>>, asked: Message) -> Response<Body> {
+        let response = (self.0.handling)(request.map(Body::from)).await;
+        match asked {
+            Message::Json { id } if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE => refused(
+                &json_rpc_error(&id, INVALID_REQUEST, "Invalid request: the body is no message of the protocol"),
+            ),
+            Message::Json { .. } | Message::Other => response,
+        }
     }
 
     /// A place for one more.
@@ -148,6 +169,33 @@ impl Door {
     pub(crate) fn close(&self) {
         self.0.config.cancellation_token.cancel();
     }
+}
+
+/// What a request brings.
+enum Message {
+    /// JSON was posted; the id is that of the message, or null.
+    Json { id: Value },
+    /// Something else: the library says what is wrong with it.
+    Other,
+}
+
+impl Message {
+    /// What this request brings, or the error that its body is answered with if it says to be JSON and is not.
+    fn of(request: &Request<Vec<u8>>) -> Result<Self, Value> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if request.method() != Method::POST || !kind.starts_with("application/json") {
+            return Ok(Self::Other);
+        }
+        match serde_json::from_slice::<Value>(request.body()) {
+            Ok(body) => Ok(Self::Json { id: id_of(&body) }),
+            Err(fault) => Err(parse_error(&fault)),
+        }
+    }
+}
+
+/// An error of the protocol that nothing can be correlated with but the request that carried it.
+fn refused(error: &Value) -> Response<Body> {
+    (StatusCode::BAD_REQUEST, [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 /// The session that a message names.

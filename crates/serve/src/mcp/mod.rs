@@ -11,6 +11,7 @@ mod door;
 mod reading;
 mod resources;
 mod tools;
+mod wire;
 
 use std::fmt;
 use std::future::Future;
@@ -66,16 +67,18 @@ impl Server {
         to: impl AsyncWrite + Send + Unpin + 'static,
     ) -> io::Result<()> {
         let house = self.house.clone();
-        let running = match ServiceExt::serve(self, (from, to)).await {
+        let (pipes, closing) = wire::Wire::new(from, to).split();
+        let running = match ServiceExt::serve(self, pipes).await {
             Ok(running) => running,
             // A client that went away before it said anything wanted nothing.
             Err(error) => {
                 tracing::info!(%error, "the client left before it was served");
-                return Ok(());
+                return closing.finish().await;
             }
         };
         let ended = running.waiting().await;
         house.rested().await;
+        closing.finish().await?;
         ended.map(drop).map_err(io::Error::other)
     }
 

@@ -142,7 +142,7 @@ async fn a_session_is_the_owners_who_opened_it() {
     }
     assert_eq!(said(&server, Some(ANN), Some(&id), ping()).await.status(), 200, "it is there for its owner");
     let ended = server.client.delete(server.url("/mcp")).bearer_auth(ANN).header("mcp-session-id", &id);
-    assert_eq!(ended.send().await.unwrap().status(), 202);
+    assert_eq!(ended.send().await.unwrap().status(), 204);
     refused(envelope(said(&server, Some(ANN), Some(&id), ping()).await).await, 404, codes::NOT_FOUND.any());
 }
 
@@ -159,7 +159,7 @@ async fn so_many_sessions_are_open_and_no_more() {
     assert_envelope(&called(&newer, "spells", json!({})).await, codes::READ.any());
     newer.cancel().await.unwrap();
     let ended = server.client.delete(server.url("/mcp")).header("mcp-session-id", first);
-    assert_eq!(ended.send().await.unwrap().status(), 202);
+    assert_eq!(ended.send().await.unwrap().status(), 204);
     assert_eq!(opened(&server, None).await.status(), 200, "its place is free again");
 }
 
