@@ -122,6 +122,26 @@ fn a_module_with_unsafe_code_exists_and_argues_for_it() {
     }
 }
 
+/// What stands in a line of code for something that is not there.
+const STUBS: [&str; 5] = ["todo!(", "unimplemented!(", "not built yet", "not implemented", "not yet implemented"];
+
+/// The lines of a source that stand for something that is not there; examples in comments are left alone.
+fn stubs(source: &Source) -> Vec<String> {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let is_stub = |line: &&str| STUBS.iter().any(|stub| line.contains(stub));
+    source.text.lines().filter(is_code).filter(is_stub).map(|line| format!("{}: {line}", source.path)).collect()
+}
+
+#[test]
+fn nothing_that_is_compiled_into_a_room_is_a_stub() {
+    let found: Vec<String> = sources().iter().flat_map(stubs).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    for stub in STUBS {
+        let planted = Source { path: "crates/cli/src/planted.rs".to_owned(), text: format!("    {stub}\n") };
+        assert_eq!(stubs(&planted).len(), 1, "{stub} is found");
+    }
+}
+
 fn package(name: &str, needs: &[&str]) -> Package {
     Package { name: name.to_owned(), needs: needs.iter().map(|need| (*need).to_owned()).collect() }
 }

@@ -20,6 +20,7 @@ use crate::interrupt;
 use crate::present::Present;
 use crate::process;
 use crate::store::{self, Store};
+use crate::tap::Tap;
 use crate::watch::{Shows, Viewer};
 
 /// Be the agent of an editor that speaks the Agent Client Protocol, over standard input and output.
@@ -27,6 +28,9 @@ use crate::watch::{Shows, Viewer};
 /// The editor starts it; nothing but the protocol goes to standard output. A session is an entity and every prompt a cast, so
 /// what was said is in the loom, and a session can be taken up again after a restart. Calls that need a person are asked about
 /// in the editor.
+///
+/// It says nothing until it is spoken to. An idle process is healthy: it waits for the editor, and ends when its input is
+/// closed. `cantrip doctor` checks that it answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "In Zed's settings.json:\n  \
                         \"agent_servers\": {\"Cantrip\": {\"command\": \"cantrip\", \"args\": [\"acp\"]}}\n\n\
@@ -39,6 +43,10 @@ pub(crate) struct Acp {
     /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
+
+    /// Tell on standard error of each message that passes: its direction, method, id and size, and not what it says.
+    #[arg(long)]
+    debug: bool,
 }
 
 impl Acp {
@@ -53,7 +61,10 @@ impl Acp {
             }
         };
         let served = tokio::select! {
-            served = agent.serve(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| error.message),
+            served = agent.serve(
+                Tap::incoming(tokio::io::stdin(), self.debug),
+                Tap::outgoing(tokio::io::stdout(), self.debug),
+            ) => served.map_err(|error| error.message),
             () = interrupt::asked_to_end() => {
                 house.rested().await;
                 Ok(())

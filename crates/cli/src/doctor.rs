@@ -4,6 +4,7 @@
 //! it wrote it takes back. Keys are looked for and never shown.
 
 mod servers;
+mod wire;
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -127,6 +128,7 @@ impl Doctor {
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
+        findings.extend(wire::findings().await);
         findings.extend(mcp_servers(guard).await);
         findings.extend(servers::look(guard).await);
         findings

@@ -57,6 +57,12 @@ cantrip_canon::limits! {
     BATCH_LINES_MAX: usize = 100_000, "lines";
     /// Predicts of a batch that may be under way at once.
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
+    /// What is held of an exchange with the agent for editors in a case of conformance.
+    ACP_PIPE_BYTES: usize = 64 << 10, "bytes";
+    /// What `--debug` looks at of a message to tell its method and id; its size is told whatever it is.
+    DEBUG_MESSAGE_BYTES: usize = 64 << 10, "bytes";
+    /// How long `doctor` waits for the first answer of `acp` and of `mcp`.
+    DOCTOR_WIRE_MS: u64 = 10_000, "ms";
     /// A request that the loopback provider of a conformance case reads.
     EXCHANGE_BYTES_MAX: usize = 16 << 20, "bytes";
     /// How long a process that ends waits for a collector to take what is left of its spans.

@@ -49,6 +49,7 @@ mod spend;
 mod store;
 mod stream;
 mod summon;
+mod tap;
 mod telemetry;
 mod tour;
 mod trace;

@@ -12,12 +12,16 @@ use crate::grimoire::Shelf;
 use crate::interrupt;
 use crate::present::Present;
 use crate::store;
+use crate::tap::Tap;
 use crate::watch::{Shows, Viewer};
 
 /// Serve spells and looms to agents by the Model Context Protocol, over standard input and output.
 ///
 /// The client starts it; nothing but the protocol goes to standard output. Its tools cast spells, make predicts, read what the
 /// loom holds and branch off from it; threads and receipts are resources.
+///
+/// It says nothing until it is spoken to. An idle process is healthy: it waits for the client, and ends when its input is
+/// closed. `cantrip doctor` checks that it answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "In claude_desktop_config.json:\n  \
                         \"mcpServers\": {\"cantrip\": {\"command\": \"cantrip\", \"args\": [\"mcp\"]}}\n\n\
@@ -26,6 +30,10 @@ pub(crate) struct Mcp {
     /// Where casts are kept: sqlite:FILE, jsonl:DIR, postgres://... or memory:.
     #[arg(long, value_name = "URL", env = "CANTRIP_STORE")]
     store: Option<String>,
+
+    /// Tell on standard error of each message that passes: its direction, method, id and size, and not what it says.
+    #[arg(long)]
+    debug: bool,
 }
 
 impl Mcp {
@@ -40,7 +48,10 @@ impl Mcp {
             }
         };
         let served = tokio::select! {
-            served = server.serve(tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| error.to_string()),
+            served = server.serve(
+                Tap::incoming(tokio::io::stdin(), self.debug),
+                Tap::outgoing(tokio::io::stdout(), self.debug),
+            ) => served.map_err(|error| error.to_string()),
             () = interrupt::asked_to_end() => {
                 house.rested().await;
                 Ok(())

@@ -217,6 +217,8 @@ fn a_wrong_expectation_of_any_kind_fails_its_case() {
     assert_eq!((passed, judged.len()), (Vec::new(), wrong.len()));
 }
 
+const ACP: &str = "{acp_exchange: [{id: 1, method: initialize, params: {protocolVersion: 1}}]}";
+
 #[test]
 fn what_was_refused_without_being_expected_fails_its_case() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -226,12 +228,13 @@ fn what_was_refused_without_being_expected_fails_its_case() {
         case(TALKS, "{cast: {intent: i}, then: {delete_turn: 0}}", "{result: b}"),
         case(TALKS, "{cast: {intent: i}, then: [{mutate_call: {}}, {extract_thread: 0}]}", "{error: immutable}"),
         case(TALKS, "{cast: {intent: i}, then: {fork: {from_turn: 9}}}", "{error: turn}"),
-        case(TALKS, "{acp_exchange: [{id: 1, method: initialize}]}", "{acp_responses: [{id: 1}]}"),
+        case(TALKS, ACP, "{acp_responses: [{id: 1, has_result: false}]}"),
+        case(TALKS, ACP, "{acp_responses: [{id: 2}]}"),
+        case(TALKS, ACP, "{acp_responses: [{id: 1, result_contains: nowhere}]}"),
     ];
     let judged = judged(&[written(folder.path(), "refused.yaml", &cases.concat())], &[]);
     let verdicts: Vec<&str> = judged.iter().filter_map(|case| case["verdict"].as_str()).collect();
-    assert_eq!(verdicts, ["fail"; 6]);
-    assert!(judged[5]["why"].as_str().is_some_and(|why| why.contains("not built yet")), "{}", judged[5]);
+    assert_eq!(verdicts, ["fail"; 8]);
 }
 
 #[test]

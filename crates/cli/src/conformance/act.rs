@@ -9,6 +9,7 @@ use cantrip_loom::{Actor, Content, Ending, Error, Listed, Loom, Outcome, Page, T
 use cantrip_reply::{Guarded, ReplyType};
 use cantrip_service::{Ask, Branch, Rewarding};
 
+use super::acp::Answered;
 use super::action::Step;
 use super::world::{Unbuilt, World};
 
@@ -21,6 +22,8 @@ pub(super) struct Seen {
     pub(super) errors: Vec<String>,
     pub(super) extracted: Option<Thread>,
     pub(super) exported: Option<String>,
+    /// What the agent for editors answered, in order.
+    pub(super) answered: Vec<Answered>,
 }
 
 #[derive(Debug)]
@@ -156,7 +159,13 @@ impl World<'_> {
                 seen.exported = Some(text);
                 Ok(Taken::of(&guarded))
             }
-            Step::Acp => Err("acp_exchange is not built yet".to_owned()),
+            Step::Acp(requests) => match self.cantrip(None) {
+                Ok(cantrip) => {
+                    self.exchange(cantrip, requests, seen).await?;
+                    Ok(Taken::default())
+                }
+                Err(unbuilt) => unbuilt.taken(),
+            },
         }
     }
 

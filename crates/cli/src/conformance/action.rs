@@ -2,8 +2,9 @@
 
 use cantrip_crystal::tree::{Node, Shape};
 use cantrip_loom::export::Format;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::acp::Asked;
 use super::issues::Issues;
 use super::setup::Setup;
 
@@ -48,14 +49,15 @@ pub(super) enum Step {
         format: Format,
         redacted: bool,
     },
-    Acp,
+    /// Requests to the agent for editors, in order.
+    Acp(Vec<Asked>),
 }
 
 impl Step {
     /// Whether it follows a cast.
     pub(super) fn is_after(&self) -> bool {
         match self {
-            Self::Construct | Self::Cast { .. } | Self::Summon { .. } | Self::Send { .. } | Self::Acp => false,
+            Self::Construct | Self::Cast { .. } | Self::Summon { .. } | Self::Send { .. } | Self::Acp(_) => false,
             Self::MutateCall(_)
             | Self::DeleteTurn(_)
             | Self::Reward { .. }
@@ -117,13 +119,35 @@ fn entries(node: &Node, setup: &Setup, issues: &mut Issues, steps: &mut Vec<Step
                 }
             }
             _ => {
-                for exchange in issues.list(value, "a list of requests") {
-                    issues.map(exchange, "a request", &["id", "method", "params"]);
-                }
-                steps.push(Step::Acp);
+                let requests = issues.list(value, "a list of requests").iter();
+                let requests: Vec<Asked> = requests.filter_map(|request| asked(request, issues)).collect();
+                steps.push(Step::Acp(requests));
             }
         }
     }
+}
+
+/// A request to the agent for editors.
+fn asked(node: &Node, issues: &mut Issues) -> Option<Asked> {
+    let (mut id, mut method, mut params) = (None, None, Map::new());
+    for (key, value) in issues.map(node, "a request", &["id", "method", "params"]) {
+        match &*key.text {
+            "id" => id = Some(value.to_value()),
+            "method" => method = issues.text(value),
+            _ => match value.to_value() {
+                Value::Object(given) => params = given,
+                Value::Null => {}
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    issues.wanted(value, "a mapping");
+                }
+            },
+        }
+    }
+    let Some((id, method)) = id.filter(|id| id.is_number() || id.is_string()).zip(method) else {
+        issues.push(node.line, "a request needs `id`, a number or a text, and `method`");
+        return None;
+    };
+    Some(Asked { id, method, params })
 }
 
 /// The name of the new entity, or a mapping that also says which crystal it has.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::act::{Seen, unread};
 use super::asked;
-use super::expect::{TurnWanted, Wanted};
+use super::expect::{ResponseWanted, TurnWanted, Wanted};
 use super::pattern::{Fields, mismatch, same, shown};
 use super::world::World;
 
@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
                 None => Some("child_turns: there is no child".to_owned()),
             },
             Wanted::ChildTruncated(wanted) => self.child_truncated(*wanted).await?,
-            Wanted::AcpResponses => Some("acp_exchange is not built yet".to_owned()),
+            Wanted::AcpResponses(wanted) => wanted.iter().find_map(|wanted| self.acp_response(wanted)),
             Wanted::LogsExclude(parts) => excluded("logs_exclude", self.logged.as_deref(), parts),
             Wanted::ExportExclude(parts) => excluded("loom_export_exclude", self.seen.exported.as_deref(), parts),
             Wanted::GateExecutions(counts) => counts.iter().find_map(|(gate, wanted)| {
@@ -98,6 +98,20 @@ impl<'a> Checker<'a> {
                 }
             }),
         })
+    }
+
+    /// What an answer of the agent for editors lacks.
+    fn acp_response(&self, wanted: &ResponseWanted) -> Option<String> {
+        let path = format!("acp_responses[{}]", wanted.id);
+        let Some(found) = self.seen.answered.iter().find(|answered| answered.id == wanted.id) else {
+            return Some(format!("{path}: no such request was answered"));
+        };
+        let text = found.text();
+        if let Some(has_result) = wanted.has_result.filter(|wanted| *wanted != found.result.is_some()) {
+            return Some(format!("{path}.has_result: expected {has_result}, got {}: {text}", !has_result));
+        }
+        let lacking = wanted.contains.iter().find(|part| !text.contains(part.as_str()));
+        lacking.map(|part| format!("{path}.result_contains: {part:?} is not in {text}"))
     }
 
     fn outcome(&self) -> Option<&Outcome> {

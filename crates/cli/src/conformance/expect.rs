@@ -58,7 +58,7 @@ pub(super) enum Wanted {
     },
     ChildTurns(u64),
     ChildTruncated(bool),
-    AcpResponses,
+    AcpResponses(Vec<ResponseWanted>),
     LogsExclude(Vec<String>),
     ExportExclude(Vec<String>),
     GateExecutions(Vec<(String, u64)>),
@@ -211,10 +211,8 @@ fn wanted(key: &str, node: &Node, issues: &mut Issues) -> Option<Wanted> {
         "child_turns" => Wanted::ChildTurns(issues.count(node)?),
         "child_truncated" => Wanted::ChildTruncated(issues.flag(node)?),
         "acp_responses" => {
-            for response in issues.list(node, "a list of responses") {
-                issues.map(response, "a response", &["id", "has_result", "result_contains"]);
-            }
-            Wanted::AcpResponses
+            let responses = issues.list(node, "a list of responses").iter();
+            Wanted::AcpResponses(responses.filter_map(|response| acp_response(response, issues)).collect())
         }
         "logs_exclude" => Wanted::LogsExclude(issues.texts(node)),
         "loom_export_exclude" => Wanted::ExportExclude(issues.texts(node)),
@@ -239,6 +237,29 @@ fn names(node: &Node, issues: &mut Issues) -> Vec<String> {
 
 fn each(node: &Node, what: &str, known: &[&str], issues: &mut Issues) -> Vec<Fields> {
     issues.list(node, "a list").iter().map(|item| fields(item, what, known, issues)).collect()
+}
+
+/// An answer of the agent for editors.
+#[derive(Debug)]
+pub(super) struct ResponseWanted {
+    pub(super) id: Value,
+    pub(super) has_result: Option<bool>,
+    pub(super) contains: Vec<String>,
+}
+
+fn acp_response(node: &Node, issues: &mut Issues) -> Option<ResponseWanted> {
+    let (mut id, mut has_result, mut contains) = (None, None, Vec::new());
+    for (key, value) in issues.map(node, "a response", &["id", "has_result", "result_contains"]) {
+        match &*key.text {
+            "id" => id = Some(value.to_value()),
+            "has_result" => has_result = issues.flag(value),
+            _ => contains = issues.texts(value),
+        }
+    }
+    if id.is_none() {
+        issues.push(node.line, "a response needs the `id` of its request");
+    }
+    Some(ResponseWanted { id: id?, has_result, contains })
 }
 
 fn observation(turn: usize, node: &Node, issues: &mut Issues) -> Wanted {

@@ -6,6 +6,7 @@
 //! built fails and says so. Each file is read whole before anything runs, since a key that nobody reads would be a
 //! promise that nobody keeps.
 
+mod acp;
 mod act;
 mod action;
 mod asked;

@@ -139,6 +139,19 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A folder that a session can work in: that of the case's files, or one of its own.
+    pub(super) fn working_folder(&mut self) -> io::Result<PathBuf> {
+        let folder = match self.folder.take() {
+            Some(folder) => folder,
+            None => tempfile::tempdir()?,
+        };
+        Ok(self.folder.insert(folder).path().to_owned())
+    }
+
     pub(super) fn loom(&self) -> LoomId {
         loom_named(&self.name)
     }

@@ -4,6 +4,7 @@ use std::io;
 
 use agent_client_protocol::{ConnectTo, Lines, Role};
 use futures_util::{sink, stream};
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
 use crate::limits::ACP_LINE_BYTES_MAX;
@@ -17,7 +18,7 @@ pub(super) fn lines<R: Role>(
     let incoming = stream::unfold(BufReader::new(from), |mut from| async move {
         match line(&mut from).await {
             Ok(None) => None,
-            Ok(Some(line)) => Some((Ok(line), from)),
+            Ok(Some(line)) => Some((Ok(as_blocks(line)), from)),
             Err(error) => Some((Err(error), from)),
         }
     });
@@ -28,6 +29,32 @@ pub(super) fn lines<R: Role>(
         Ok::<_, io::Error>(to)
     });
     Lines::new(outgoing, incoming)
+}
+
+/// A prompt whose words are a text, or stand under `content`, as the protocol has them: a list of blocks under `prompt`. Every
+/// other message stays as it came.
+fn as_blocks(line: String) -> String {
+    // Most lines are no prompt, and need not be read twice.
+    if !line.contains("session/prompt") {
+        return line;
+    }
+    let Ok(mut message) = serde_json::from_str::<Value>(&line) else { return line };
+    if message.get("method").and_then(Value::as_str) != Some("session/prompt") {
+        return line;
+    }
+    let Some(params) = message.get_mut("params").and_then(Value::as_object_mut) else { return line };
+    let words = match (params.get("prompt"), params.get("content")) {
+        (Some(Value::Array(_)), _) | (None, None) => return line,
+        (Some(words), _) | (None, Some(words)) => words.clone(),
+    };
+    let blocks = match words {
+        Value::String(text) => json!([{"type": "text", "text": text}]),
+        block @ Value::Object(_) => json!([block]),
+        other @ (Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+    };
+    params.remove("content");
+    params.insert("prompt".to_owned(), blocks);
+    message.to_string()
 }
 
 async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<String>> {
