@@ -26,7 +26,7 @@ use crate::machine::{DECIDED, Effect, Facts, Happened, Machine, Medium, Past, Wo
 use crate::recipe::Cantrip;
 use crate::resume::{Unable, cancelled_before, under_wards_of};
 use crate::touched;
-use recorded::{Group, answered, has_code};
+use recorded::{Group, answered};
 use told::Told;
 
 /// What a second run came to.
@@ -225,7 +225,7 @@ impl Again<'_> {
         Ok(())
     }
 
-    fn facts(&self, thread: &Thread, first: &Turn, groups: &[&[Turn]]) -> Result<Arc<Facts>, Halt> {
+    fn facts(&self, thread: &Thread, first: &Turn) -> Result<Arc<Facts>, Halt> {
         let missing = || cantrip_loom::Error::NotFound { kind: "cast", id: first.cast_id.to_string() };
         let cast = thread.casts.iter().find(|cast| cast.cast.cast_id == first.cast_id).ok_or_else(missing)?;
         let circle = under_wards_of(self.cantrip, &cast.cast, cast.run_id)?;
@@ -233,10 +233,6 @@ impl Again<'_> {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
         };
-        // Where nobody could be asked, a record says so.
-        let mut records = groups.iter().flat_map(|group| group.iter()).flat_map(|turn| &turn.gate_calls);
-        let unasked = [codes::TRIFECTA.any(), codes::WRITE_PROTECTED.any()];
-        let alone = records.any(|record| unasked.iter().any(|code| has_code(record, *code)));
         let kind = circle.medium();
         let unserved = || {
             Unable::from(cantrip_reply::Refusal::from(codes::sandbox_unavailable(
@@ -253,7 +249,8 @@ impl Again<'_> {
             circle,
             medium: Medium(medium),
             parks: false,
-            askable: !alone,
+            // A call that was denied because nobody could be asked has a record that says so.
+            askable: true,
             intent: cast.intent.clone(),
             about: cast.cast.intent.clone(),
             environment: first.forked_from.map(|fork| fork.environment),
@@ -264,7 +261,7 @@ impl Again<'_> {
 
     async fn cast(&mut self, thread: &Thread, groups: &[&[Turn]], past: Past) -> Result<Past, Halt> {
         let Some(first) = groups.first().and_then(|group| group.first()) else { return Ok(past) };
-        let facts = self.facts(thread, first, groups)?;
+        let facts = self.facts(thread, first)?;
         if facts.environment == Some(cantrip_loom::Environment::Fresh) {
             self.environs = Environs::default();
         }
@@ -350,7 +347,7 @@ impl Again<'_> {
                     continue;
                 }
                 // It folds as recorded, and never asks for one.
-                Effect::Summarise(_) | Effect::Sleep(_) | Effect::Park(_) | Effect::Finish => {
+                Effect::Summarise(_) | Effect::Sleep(_) | Effect::Park { .. } | Effect::Finish => {
                     return Err(replay.differs(None, DivergenceKind::End, json!("a further turn"), json!("the end")));
                 }
             };

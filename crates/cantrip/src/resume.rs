@@ -8,8 +8,8 @@ use cantrip_canon::{EntityId, Hash, RunId, TurnId};
 use cantrip_circle::{Circle, Labels, Wards};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    Cast, CastView, Content, EntityView, Error, Event, Journal, Loom, Origin, Outcome, Record, RunState, RunView, Seq,
-    Thread, TruncationReason, Turn, render,
+    Cast, CastView, Content, EntityView, Error, Event, Journal, Kind, Loom, Origin, Outcome, Record, RunState, RunView,
+    Seq, Thread, TruncationReason, Turn, render,
 };
 use cantrip_reply::{Call, Guarded, Refusal, codes};
 use futures_util::TryStreamExt;
@@ -22,7 +22,7 @@ use crate::episode::{Cancel, CastReply, Episode, Kept, Start};
 use crate::journal::{logs, named};
 use crate::limits::{CANCELLED_INTENTS_MAX, LEASE_MS};
 use crate::list::{Since, View};
-use crate::machine::{Cancelled, Past, images_of, reply_of};
+use crate::machine::{Cancelled, Past, REQUESTED, images_of, reply_of};
 use crate::recipe::Cantrip;
 use crate::touched;
 
@@ -159,8 +159,11 @@ impl Runtime {
             (Origin::Fork(fork), true) => Some(fork.environment),
             (Origin::Fork(_) | Origin::Root | Origin::Child { .. }, _) => None,
         };
+        // A run in which a person was asked has someone who can be asked, whoever goes on with it: a surface without a
+        // terminal must not deny a call that waits for that person, or that they have approved.
+        let askable = self.is_askable() || asked_a_person(&records);
         Ok(Resumed::Goes(Box::new(Episode {
-            runtime: self.clone(),
+            runtime: self.askable(askable),
             cantrip: cantrip.clone(),
             circle,
             run,
@@ -358,6 +361,11 @@ impl Runtime {
         past.cancelled = self.cancelled_last(&made).await?;
         Ok(Kept { past, environs: Environs::default() })
     }
+}
+
+/// Whether a person was asked to approve something in this run.
+fn asked_a_person(records: &[Record]) -> bool {
+    records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
 }
 
 enum Resumed {

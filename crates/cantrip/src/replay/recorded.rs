@@ -113,13 +113,15 @@ impl Group<'_> {
     pub(super) fn said(&self, number: u32) -> Said {
         let record = self.settled().find(|record| record.call_id.number() == number);
         let Some(Settlement::Settled(settled)) = record.map(|record| &record.settlement) else { return Said::Nothing };
-        match &settled.decision {
-            Some(made) if made.decision.decision == Ruling::Denied => {
-                let message = settled.result.as_str().unwrap_or_default().to_owned();
-                Said::Refused(refusal_of(&Fault::new(settled.reply.clone(), message)))
-            }
-            Some(_) | None => Said::Nothing,
+        let judged = settled.decision.as_ref().is_some_and(|made| made.decision.decision == Ruling::Denied);
+        // The same process may have had a person to ask about one call and nobody about another.
+        let denials = [codes::TRIFECTA.any(), codes::WRITE_PROTECTED.any()];
+        let unasked = denials.iter().any(|code| code.as_str() == settled.reply.code);
+        if judged || unasked {
+            let message = settled.result.as_str().unwrap_or_default().to_owned();
+            return Said::Refused(refusal_of(&Fault::new(settled.reply.clone(), message)));
         }
+        Said::Nothing
     }
 
     /// Whether the call was ended by what ended the cast.
