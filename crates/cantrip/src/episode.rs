@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::driver::{
     Begins, Environs, Loaded, Log, Person, Position, Purse, Rest, Run, Runtime, Seat, Stopped, Waiting,
 };
 use crate::machine::{Cancelled, Facts, Machine, Medium, Past, millis, reply_of};
+use crate::parked;
 use crate::recipe::Cantrip;
 use crate::telemetry::{About, Above, Ended, Scope};
 use crate::touched;
@@ -218,7 +220,12 @@ pub(crate) struct Kept {
 
 /// How a cast came to rest.
 enum Rested {
-    Ended { outcome: Box<Outcome>, refusal: Option<Refusal> },
+    Ended {
+        outcome: Box<Outcome>,
+        refusal: Option<Refusal>,
+        /// How many calls of the run were denied, those of its children among them.
+        calls_denied: u64,
+    },
     Waits(Waiting),
 }
 
@@ -258,7 +265,9 @@ impl Episode {
                 let rested = AssertUnwindSafe(casting).catch_unwind().await;
                 runtime.under_way().remove(&run);
                 let reply = match rested {
-                    Ok(Ok(Rested::Ended { outcome, refusal })) => ended(rb, *outcome, refusal, &told),
+                    Ok(Ok(Rested::Ended { outcome, refusal, calls_denied })) => {
+                        ended(rb, *outcome, refusal, calls_denied, &told)
+                    }
                     Ok(Ok(Rested::Waits(waiting))) => waits(rb, run, &waiting),
                     Ok(Err(stopped)) => rb.refuse(stopped.refusal(run)),
                     Err(_) => {
@@ -381,11 +390,12 @@ impl Episode {
                     Waiting::Interrupted if cancel.hands_back() => (Waiting::HandedBack, Some(ParkReason::HandedBack)),
                     Waiting::HandedBack => (waiting, Some(ParkReason::HandedBack)),
                     Waiting::Interrupted => (waiting, Some(ParkReason::Interrupted)),
-                    Waiting::Approval { .. } | Waiting::Crystal(_) => (waiting, None),
+                    Waiting::Approval { .. } | Waiting::Crystal { .. } => (waiting, None),
                 };
                 let parked = reason.map(|reason| {
                     let elapsed_ms = Some(millis(seat.elapsed()));
-                    let parked = Parked { cast_id: cast, reason, turn_id: None, error: None, elapsed_ms };
+                    let (turn_id, error, detail) = (None, None, None);
+                    let parked = Parked { cast_id: cast, reason, turn_id, error, detail, elapsed_ms };
                     (run.runtime.now().wall, parked.into())
                 });
                 run.append_moving(parked.into_iter().collect(), dropped).await?;
@@ -425,6 +435,10 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
     if let Some(text) = machine.cut_text() {
         data["cut_text"] = text.into();
     }
+    let calls_denied = seat.run.calls_denied.load(Ordering::Relaxed);
+    if calls_denied > 0 {
+        data["calls_denied"] = json!(calls_denied);
+    }
     let (ending, refusal) = match &end.ending {
         Ending::Terminated { ended_by, .. } => {
             let result = machine.answer().cloned().unwrap_or_default();
@@ -452,10 +466,16 @@ fn told(seat: &Seat, loom: LoomId) -> Result<Rested, Stopped> {
         cost: end.cost,
         uncosted: end.uncosted,
     };
-    Ok(Rested::Ended { outcome: Box::new(outcome), refusal })
+    Ok(Rested::Ended { outcome: Box::new(outcome), refusal, calls_denied })
 }
 
-fn ended(rb: ReplyBuilder, outcome: Outcome, refusal: Option<Refusal>, slot: &Slot<Outcome>) -> Reply {
+fn ended(
+    rb: ReplyBuilder,
+    outcome: Outcome,
+    refusal: Option<Refusal>,
+    calls_denied: u64,
+    slot: &Slot<Outcome>,
+) -> Reply {
     let reply = match (refusal, &outcome.ending) {
         (Some(refusal), _) => rb.refuse(refusal),
         (None, Ending::Terminated { result, .. }) => {
@@ -463,7 +483,8 @@ fn ended(rb: ReplyBuilder, outcome: Outcome, refusal: Option<Refusal>, slot: &Sl
                 "answer": result, "entity_id": outcome.entity_id, "leaf": outcome.leaf, "turns": outcome.turns,
                 "usage": outcome.usage, "cost": outcome.cost, "uncosted": outcome.uncosted,
             });
-            rb.success(codes::terminated(outcome.entity_id.to_string()).data(data))
+            let denied = (calls_denied > 0).then(|| json!({"calls_denied": calls_denied}));
+            rb.success(codes::terminated(outcome.entity_id.to_string()).data(data).data(denied))
         }
         (None, Ending::Truncated { .. }) => rb.error(codes::crash()),
     };
@@ -477,10 +498,17 @@ fn waits(rb: ReplyBuilder, run: RunId, waiting: &Waiting) -> Reply {
         Waiting::Approval { approvals } => json!({
             "state": "waiting", "reason": "approval", "approval_id": approvals.first(), "approvals": approvals,
         }),
-        Waiting::Crystal(fault) => json!({
-            "state": "waiting", "reason": "crystal_unavailable",
-            "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
-        }),
+        Waiting::Crystal { fault, detail } => {
+            let mut told = json!({
+                "state": "waiting", "reason": "crystal_unavailable",
+                "fault": {"type": fault.mark.reply_type, "code": fault.mark.code, "message": fault.message},
+                "hint": parked::advice(&fault.mark.code),
+            });
+            if let Some(detail) = detail {
+                told["fault"]["detail"] = json!(detail);
+            }
+            told
+        }
         Waiting::Interrupted => json!({"state": "waiting", "reason": "interrupted"}),
         Waiting::HandedBack => json!({"state": "waiting", "reason": "handed_back"}),
     };

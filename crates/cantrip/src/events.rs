@@ -45,6 +45,9 @@ pub trait Watcher: Send + Sync {
     /// has missed nothing.
     fn progressed(&self, _: Progressed) {}
 
+    /// A request to a crystal failed and is made again after a while. That is no event of the stream either.
+    fn retrying(&self, _: Retrying) {}
+
     /// A cast has waited for something. For those who count.
     fn waited(&self, _: Waited) {}
 }
@@ -56,6 +59,21 @@ pub enum Waited {
     Crystal { reply: ReplyType, took: Duration },
     /// The store, until a step was durable, or refused.
     Store { took: Duration },
+}
+
+/// A request that failed, and when it is made again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retrying {
+    /// The turn that is asked for; none for a fold that is being written.
+    pub turn_id: Option<TurnId>,
+    pub crystal: String,
+    /// The number of the attempt that follows, from 2.
+    pub attempt: u32,
+    /// How many attempts there may be, the first among them.
+    pub attempts_max: u32,
+    pub after: Duration,
+    /// Why the last one failed, without secrets.
+    pub cause: String,
 }
 
 /// How far a call has come.

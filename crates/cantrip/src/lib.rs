@@ -17,6 +17,7 @@ mod lineage;
 pub mod list;
 mod live;
 mod machine;
+pub mod parked;
 pub mod policy;
 pub mod recipe;
 mod replay;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use cantrip_canon::{Money, json};
-use cantrip_reply::{Filled, Guard, Invalid, Refusal, Trace, codes};
+use cantrip_reply::{Denied, Filled, Guard, Invalid, Refusal, Trace, codes};
 use serde_json::{Map, Value};
 
 use crate::arguments;
@@ -69,6 +69,8 @@ pub enum ApprovalReason {
         touched: Labels,
         /// The line of a spell that says what the gate really brings in.
         toml: String,
+        /// What a person can do about it, in words.
+        remedy: String,
     },
     /// The call would change what decides about later casts.
     Protected(Danger),
@@ -201,11 +203,11 @@ impl Circle {
         let labels = &gate.promises().labels;
         if self.wards().trifecta && standing.touched.completed_by(labels) {
             let (touched, toml) = (standing.touched.clone(), label_line(name, labels));
+            let remedy = remedy(gate, &toml);
             if !standing.askable {
-                let data = serde_json::json!({ "touched": touched });
-                return Err(codes::trifecta(name, toml).data(data).into());
+                return Err(unasked(name, &touched, &toml, &remedy).into());
             }
-            reasons.push(ApprovalReason::Trifecta { touched, toml });
+            reasons.push(ApprovalReason::Trifecta { touched, toml, remedy });
         }
         Ok((reasons, effect))
     }
@@ -366,6 +368,22 @@ fn from_tool(gate: &str, value: Value) -> Result<Map<String, Value>, Refusal> {
             Err(codes::schema(subject(), "", "they must be an object").into())
         }
     }
+}
+
+/// Returns what a spell can say so that the gate is not counted as it was.
+fn remedy(gate: &AnyGate, toml: &str) -> String {
+    match &gate.promises().unlabelled_in {
+        Some(table) => format!(
+            "gates without labels count as risky; if this one touches nothing sensitive, write labels = [] in \
+             [gates.{table}]"
+        ),
+        None => format!("what it brings in is said by {toml}"),
+    }
+}
+
+/// Returns the denial of a call that would join the three where nobody can be asked.
+pub fn unasked(gate: &str, touched: &Labels, toml: &str, remedy: &str) -> Filled<Denied> {
+    codes::trifecta(gate, remedy).data(serde_json::json!({ "touched": touched, "toml": toml }))
 }
 
 /// The line of TOML that labels a gate, as it stands, ready to be corrected.

@@ -28,7 +28,7 @@ mod label;
 mod program_end;
 
 pub use circle::{Builder, Circle, CircleFault, Delegates};
-pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing};
+pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing, unasked};
 pub use definition::Definition;
 pub use delegation::{Child, Delegation, SystemPrompt};
 pub use gate::{AnyGate, Gate};

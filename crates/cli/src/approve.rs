@@ -86,6 +86,9 @@ impl<'a> Approvals<'a> {
         for danger in dangers {
             question.push_str(&format!("\n{}", harmless(&danger)));
         }
+        if let Some(why) = joins_the_three(call) {
+            question.push_str(&format!("\n{why}"));
+        }
         if let Some(code) = &call.reason_code {
             question.push_str(&format!("\n({})", harmless(code)));
         }
@@ -140,6 +143,15 @@ impl<'a> Approvals<'a> {
         let GateKind::Files { root: Some(root), .. } = &gate.kind else { return None };
         Some(self.spell.folder.join(root))
     }
+}
+
+/// Returns what is dangerous about a call under the ward `trifecta`, and what to do if it is not.
+pub(crate) fn joins_the_three(call: &Pending) -> Option<String> {
+    let reasons = call.reasons.as_array()?;
+    let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
+    // Runs that were asked about before the remedy was recorded have the line of the spell only.
+    let remedy = reasons.iter().find_map(|reason| text(reason, "remedy").or_else(|| text(reason, "toml")))?;
+    Some(format!("It would join private data, untrusted content and a way out; {}.", harmless(&remedy)))
 }
 
 fn cut_lines(text: &str) -> String {

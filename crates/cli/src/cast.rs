@@ -7,7 +7,7 @@ use cantrip::canon::Money;
 use cantrip::loom::Ending;
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply};
-use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::{Ask, Service};
 use serde_json::Value;
 
@@ -177,10 +177,10 @@ fn current_folder() -> Result<PathBuf, Refusal> {
 }
 
 /// Answers, says how it ended and what can be done with it, and gives the exit status.
-pub(crate) fn finish(viewer: &Viewer, present: Present, shows: Shows, store: &Store, reply: CastReply) -> u8 {
+pub(crate) fn finish(viewer: &Viewer, present: Present, shows: Shows, store: &Store, reply: CastReply) -> ExitStatus {
     let end = End::of(&reply, store);
     let begun = reply.run.is_some();
-    let status = answered(present, shows, reply);
+    let status = answered(viewer, present, shows, reply);
     if begun && !present.json {
         viewer.end(&end, store);
     }
@@ -188,11 +188,11 @@ pub(crate) fn finish(viewer: &Viewer, present: Present, shows: Shows, store: &St
 }
 
 /// The answer on standard output, and the exit status.
-pub(crate) fn answered(present: Present, shows: Shows, reply: CastReply) -> u8 {
+pub(crate) fn answered(viewer: &Viewer, present: Present, shows: Shows, reply: CastReply) -> ExitStatus {
     let answer = told(&reply);
     present.shown(reply.guarded, || {
-        // The upserts have it already.
-        if shows != Shows::Upserts {
+        // The upserts have it already, or the screen has: it was written there as it was said.
+        if shows != Shows::Upserts && !viewer.has_said(&answer) {
             answer_of_entity(&answer);
         }
     })

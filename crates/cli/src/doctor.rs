@@ -21,6 +21,7 @@ use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::dry_run;
 use crate::limits::FREE_BYTES_MIN;
 use crate::present::{BOLD, DIM, Present, answer, colour, harmless, program};
 use crate::process::{self, Presence};
@@ -128,6 +129,7 @@ impl Doctor {
         findings.push(javascript(guard).await);
         findings.push(python(guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap where a circle is to have a shell"));
+        findings.extend(unlabelled());
         findings.extend(wire::findings().await);
         findings.extend(mcp_servers(guard).await);
         findings.extend(servers::look(guard).await);
@@ -350,6 +352,18 @@ fn program_in_path(name: &'static str, check: &'static str, hint: &str) -> Findi
         Some(path) => Finding::good(check, path.display().to_string()),
         None => Finding::note(check, format!("no {name} in the PATH"), hint),
     }
+}
+
+/// The gates of the spells around that count as risky because nobody said what they touch.
+fn unlabelled() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, spell) in spells::around() {
+        for gate in spell.unlabelled_gates() {
+            let said = format!("gate {gate} of {} has no labels", path.display());
+            findings.push(Finding::note("labels", said, dry_run::unlabelled_gate(gate)));
+        }
+    }
+    findings
 }
 
 /// The MCP servers of the spells around, each asked what it offers.

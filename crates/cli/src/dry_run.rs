@@ -30,6 +30,7 @@ pub(crate) fn data(spell: &Spell, cantrip: &Cantrip) -> Value {
         "system_prompt": cantrip.call().prompt(),
         "tools": tools,
         "servers": servers(spell),
+        "unlabelled_gates": spell.unlabelled_gates(),
         // Where a crystal is offered no tools, it reads this in their place.
         "capabilities": if tools.is_empty() { text } else { None },
     })
@@ -52,6 +53,13 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
             let _ = writeln!(shown, "{}: {}", text("tool"), text("description"));
         }
     }
+    let unlabelled = spell.unlabelled_gates();
+    if !unlabelled.is_empty() {
+        let _ = writeln!(shown, "\n{BOLD}# gates without labels{BOLD:#}");
+        for gate in unlabelled {
+            let _ = writeln!(shown, "{}", unlabelled_gate(gate));
+        }
+    }
     let _ = writeln!(shown, "\n{BOLD}# tools{BOLD:#}");
     for tool in &tools {
         let _ = writeln!(shown, "{BOLD}{}{BOLD:#}({})", tool.name, parameters(&tool.parameters));
@@ -63,6 +71,15 @@ pub(crate) fn draw(spell: &Spell, cantrip: &Cantrip) -> String {
         let _ = writeln!(shown, "{DIM}none; the crystal reads this instead{DIM:#}\n{}", harmless(text.trim_end()));
     }
     shown
+}
+
+/// Returns what it means that a gate has no labels, and what to write.
+pub(crate) fn unlabelled_gate(gate: &str) -> String {
+    format!(
+        "{gate}: gates without labels count as risky (private data, untrusted content and a way out), so each call needs \
+         an approval, or is denied where nobody can be asked; if this one touches nothing sensitive, write labels = [] in \
+         [gates.{gate}]"
+    )
 }
 
 /// The names of a tool's arguments, those that may be left out with a question mark.

@@ -33,6 +33,8 @@ cantrip_canon::limits! {
     DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
     /// How long a call that tells of its progress is silent between two lines of it.
     PROGRESS_MS: u64 = 1_000, "ms";
+    /// How long words that were said may be unseen on a terminal: a word that comes in pieces is shown before it is whole.
+    UNSEEN_TEXT_MS: u64 = 100, "ms";
     /// What calls told of their progress and nobody has drawn yet; more is not waited for.
     PROGRESS_WAITING_MAX: usize = 64, "messages";
     /// Runs that are listed at once.

@@ -13,6 +13,7 @@ mod codes;
 mod completions;
 mod config;
 mod conformance;
+mod cursor;
 mod demo;
 mod doctor;
 mod dry_run;
@@ -53,6 +54,8 @@ mod tap;
 mod telemetry;
 mod tour;
 mod trace;
+mod usage;
+mod waiting;
 mod watch;
 mod worker;
 
@@ -62,7 +65,7 @@ use std::sync::Arc;
 use cantrip::circle::python::Counting;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
-use cantrip_reply::{Call, Guard, below};
+use cantrip_reply::{Call, ExitStatus, Guard, below};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::present::Present;
@@ -74,7 +77,7 @@ static ALLOCATOR: Counting = Counting;
 /// An agent runtime: every turn recorded, every outcome typed, every unit of money reserved before it is spent.
 #[derive(Debug, Parser)]
 #[command(name = "cantrip", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Start with:\n  cantrip demo\n\nExit status: 0 success, 2 invalid, 3 denied, 4 error.")]
+#[command(after_help = after_help())]
 struct Cantrip {
     #[command(subcommand)]
     command: Command,
@@ -82,6 +85,17 @@ struct Cantrip {
     /// Print the reply as one line of JSON: the envelope that every surface answers with.
     #[arg(long, global = true)]
     json: bool,
+}
+
+/// Returns what stands below the list of commands.
+fn after_help() -> String {
+    let statuses: Vec<String> =
+        ExitStatus::ALL.iter().map(|status| format!("{} {}", status.number(), status.word())).collect();
+    format!(
+        "Start with:\n  cantrip demo\n\nExit status: {}.\nA run that waits (5) is not over: cantrip run show says what \
+         for. One that was interrupted (130) goes on with cantrip run resume.",
+        statuses.join(", ")
+    )
 }
 
 #[derive(Debug, Subcommand)]
@@ -118,7 +132,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cantrip = Cantrip::parse();
+    let cantrip = match Cantrip::try_parse() {
+        Ok(cantrip) => cantrip,
+        Err(error) => return usage::refuse(error, &guard()),
+    };
     // Its standard output is not for people, and nobody is to read a reply from it.
     if let Command::Worker(worker) = cantrip.command {
         return worker.run();
@@ -175,8 +192,13 @@ impl Command {
     }
 }
 
+/// Returns the wrapper around every call of this process.
+fn guard() -> Guard {
+    Guard::new(Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)), Redactor::default())
+}
+
 async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
-    let guard = Guard::new(Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)), Redactor::default());
+    let guard = guard();
     let present = Present { json };
     match command {
         Command::Demo(demo) => demo.run(&guard, present).await,

@@ -12,6 +12,7 @@ use cantrip::circle::gate::builtin::{Human, Question, Unanswered};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::{self, Receiver};
 
+use crate::cursor;
 use crate::limits::TYPED_BYTES_MAX;
 use crate::present::harmless;
 
@@ -28,6 +29,7 @@ impl Human for Person {
         // Any file that can be waited for will do, not only a pipe.
         let mut keys = pipe::OpenOptions::new().unchecked(true).open_receiver(TERMINAL).map_err(|_| nobody())?;
         let mut screen = OpenOptions::new().write(true).open(TERMINAL).map_err(|_| nobody())?;
+        cursor::settle();
         screen.write_all(asked(&question).as_bytes()).map_err(broken)?;
         match line(&mut keys).await.map_err(broken)? {
             Some(answer) => Ok(chosen(&answer, &question.choices)),

@@ -14,7 +14,7 @@ use cantrip::spend::AuthorizationRef;
 use cantrip::{Cancel, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
 use cantrip_ds::{Crystals, PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
-use cantrip_reply::{Call, Envelope, Guard, Refusal, codes};
+use cantrip_reply::{Call, Envelope, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
@@ -30,7 +30,7 @@ use crate::process;
 use crate::signatures;
 use crate::spells;
 use crate::store::{self, Store};
-use crate::watch::{Shows, Viewer};
+use crate::watch::{RetryLines, Shows, Viewer};
 use crate::worker;
 
 /// Ask a signature's model about an input.
@@ -176,7 +176,11 @@ impl Predict {
     async fn answer(&self, guard: &Guard, present: Present) -> Result<ExitCode, Refusal> {
         let here = std::env::current_dir().map_err(|error| codes::io_failed("find", ".", error.to_string()))?;
         let store = store::open(self.store.as_deref(), &here)?;
-        let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
+        let mut house = Viewer::new(Shows::Nothing).house(&store, guard);
+        if !self.quiet && !present.json {
+            house = house.watched_by(RetryLines);
+        }
+        let service = Service::new(house);
         let prepared = self.prepare(&service, &store).await?;
         match &self.batch {
             Some(file) => self.several(guard, present, prepared, file).await,
@@ -310,18 +314,24 @@ impl Predict {
         let (id, how) = (signature.id(), &how);
         let asked = inputs.iter().map(|input| predictor.predict(id, input, how.clone()));
         let mut answers = futures_util::stream::iter(asked).buffered(together);
-        let (mut done, mut failed, mut worst) = (0, 0, 0);
+        let (mut done, mut failed, mut waiting, mut worst) = (0, 0, 0, ExitStatus::Success);
         let progress = (!self.quiet && !present.json).then(|| Progress::new(count));
         while let Some(PredictReply { guarded, predicted }) = answers.next().await {
             let envelope = Envelope::of(guarded.reply, &guarded.meta);
             let status = envelope.exit_status();
-            worst = worst.max(status);
-            failed += usize::from(status != 0);
+            worst = worst.worse(status);
+            let waits = predicted.waiting.is_some();
+            waiting += usize::from(waits);
+            failed += usize::from(!waits && !status.is_success());
             done += 1;
-            let line = json!({
+            let error = || json!({"code": envelope.code(), "message": envelope.message()});
+            let mut line = json!({
                 "line": done, "output": predicted.output, "receipt_id": predicted.receipt, "run_id": predicted.run,
-                "error": (status != 0).then(|| json!({"code": envelope.code(), "message": envelope.message()})),
+                "error": (!waits && !status.is_success()).then(error),
             });
+            if waits {
+                line["state"] = json!("waiting");
+            }
             if !present.json {
                 answer(&format!("{line}\n"));
             }
@@ -333,7 +343,7 @@ impl Predict {
             progress.end(done, failed);
         }
         if present.json {
-            let data = json!({"answered": done - failed, "failed": failed});
+            let data = json!({"answered": done - failed - waiting, "failed": failed, "waiting": waiting});
             let filled = codes::predicted(id.to_string()).data(data);
             let guarded = guard.call(Call::surface("predict"), |rb| async { rb.success(filled) }).await;
             present.reply(guarded, String::new);
@@ -348,14 +358,14 @@ fn authorization(asked: &str) -> Result<AuthorizationRef, Refusal> {
 }
 
 /// Shows what a predict came to.
-fn shown(present: Present, quiet: bool, reply: PredictReply) -> u8 {
+fn shown(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus {
     let PredictReply { guarded, predicted } = reply;
     let status = present.shown(guarded, || {
         if let Some(output) = &predicted.output {
             answer_of_entity(&format!("{output}\n"));
         }
     });
-    let silent = present.json || (quiet && status == 0);
+    let silent = present.json || (quiet && status.is_success());
     if !silent {
         tell(&predicted);
     }
@@ -370,7 +380,7 @@ pub(crate) async fn resumed(
     cancel: &Cancel,
     present: Present,
     quiet: bool,
-) -> Result<u8, Refusal> {
+) -> Result<ExitStatus, Refusal> {
     // Its crystal stands in its record.
     let predictor = service.predictor(crystals(None), traces(store)?);
     Ok(shown(present, quiet, predictor.resume(run, cancel).await))

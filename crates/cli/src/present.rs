@@ -4,8 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use cantrip_reply::{Envelope, Guarded, ReplyType};
+use cantrip_reply::{Envelope, ExitStatus, Guarded, ReplyType};
 use serde_json::Value;
+
+use crate::cursor;
 
 /// Further issues of a file that are told; the envelope has them all.
 const ISSUES_SHOWN: usize = 20;
@@ -47,13 +49,14 @@ impl Present {
     }
 
     /// Shows the reply and gives its exit status. `succeeded` shows a success.
-    pub(crate) fn shown(self, guarded: Guarded, succeeded: impl FnOnce()) -> u8 {
+    pub(crate) fn shown(self, guarded: Guarded, succeeded: impl FnOnce()) -> ExitStatus {
         let envelope = Envelope::of(guarded.reply, &guarded.meta);
         if self.json {
             answer(&format!("{}\n", envelope.to_json()));
         } else if envelope.reply_type() == ReplyType::Success {
             succeeded();
         } else {
+            cursor::settle();
             let mut screen = anstream::stderr().lock();
             // Nobody is left to tell if even standard error is gone.
             let _ = write!(screen, "{}", refusal(&envelope));
@@ -105,7 +108,7 @@ pub(crate) fn program() -> &'static str {
 
 /// A line on standard error; who closed it does not want to know.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(anstream::stderr(), "{line}");
+    let _ = writeln!(anstream::stderr(), "{}{line}", cursor::to_line_start());
 }
 
 /// What was said must not steer the terminal it is shown on. Lines stay lines.
@@ -115,6 +118,7 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// Writes an entity's words to standard output: byte for byte into a pipe, without control characters to a terminal.
 pub(crate) fn answer_of_entity(words: &str) {
+    cursor::settle();
     if io::stdout().is_terminal() {
         return answer(&harmless(words));
     }
@@ -134,7 +138,7 @@ fn written(result: io::Result<()>) {
     {
         let _ = writeln!(io::stderr(), "standard output cannot be written to: {error}");
         crate::telemetry::end();
-        std::process::exit(4);
+        std::process::exit(ExitStatus::Error.number().into());
     }
 }
 

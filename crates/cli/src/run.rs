@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::loom::{AnyLoom, Loom, Page, RunKind, RunState};
 use cantrip::{Cancel, Continuing, store_refusal};
-use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
-use crate::approve::Approvals;
+use crate::approve::{self, Approvals};
 use crate::cast::finish;
 use crate::loom::find;
 use crate::origin::{self, Found, Wanted};
@@ -185,7 +185,8 @@ impl RunCommand {
         let shows = Shows::of(present.json, going.jsonl, going.quiet);
         let mut viewer = Viewer::new(shows);
         viewer.begin(&found.spell, None, &store);
-        let service = Service::new(viewer.house(&store, guard));
+        let house = viewer.house(&store, guard).askable(approve::somebody_is_here(shows));
+        let service = Service::new(house);
         let cancel = Cancel::new();
         let mut reply = match way {
             Way::Resumed => {
@@ -237,7 +238,7 @@ impl RunCommand {
             return Ok(present.reply(guarded, || format!("{DIM}every run is over, waits, or is worked on{DIM:#}\n")));
         }
         let cancel = Cancel::new();
-        let mut status = 0;
+        let mut status = ExitStatus::Success;
         let told = !present.json && !going.quiet;
         let picked_up = service.pick_up(
             runs,
@@ -247,8 +248,8 @@ impl RunCommand {
                 if told {
                     say(&format!("{DIM}{run}{DIM:#}"));
                 }
-                let shown = crate::cast::answered(present, Shows::Nothing, reply);
-                status = if status == 0 { shown } else { status };
+                let shown = crate::cast::answered(&viewer, present, Shows::Nothing, reply);
+                status = if status.is_success() { shown } else { status };
             },
         );
         crate::interrupt::heeding(&cancel, told, picked_up).await;
@@ -258,7 +259,7 @@ impl RunCommand {
             }
             let resumed = predict::resumed(&service, &store, run.run_id, &cancel, present, going.quiet);
             let shown = crate::interrupt::heeding(&cancel, told, resumed).await?;
-            status = if status == 0 { shown } else { status };
+            status = if status.is_success() { shown } else { status };
         }
         Ok(ExitCode::from(status))
     }

@@ -16,7 +16,7 @@ use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Ending, Journal, Loom, RunState, Turn};
 use cantrip::spell::Spell;
 use cantrip::{Cancel, Cantrip, CastReply, Continuing, store_refusal};
-use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
+use cantrip_reply::{Call, ExitStatus, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Ask, Branch, Service};
 use serde_json::json;
 
@@ -196,7 +196,7 @@ struct Summoned<'a> {
 
 /// Whether to go on.
 enum Then {
-    Next(u8),
+    Next(ExitStatus),
     Leave,
 }
 
@@ -210,18 +210,21 @@ impl Summoned<'_> {
         } else {
             Input::piped()
         };
-        let mut status = 0;
+        let mut status = ExitStatus::Success;
         loop {
             let then = match input.next().await {
                 Given::Intent(intent) => self.intent(&intent).await,
                 Given::Command(line) => self.command(&line).await,
                 Given::Refused(refusal) => self.refused(refusal).await,
                 Given::End => Then::Leave,
+                Given::Interrupted => {
+                    status = if status.is_success() { ExitStatus::Interrupted } else { status };
+                    Then::Leave
+                }
             };
             match then {
-                Then::Next(0) => {}
                 // A person has seen it; a script is told of the first.
-                Then::Next(failed) if !typed && status == 0 => status = failed,
+                Then::Next(next) if !typed && status.is_success() => status = next,
                 Then::Next(_) => {}
                 Then::Leave => break,
             }
@@ -366,7 +369,7 @@ impl Summoned<'_> {
         let begun = reply.run.is_some();
         // What was interrupted has closed no turn: the loom says how far the thread has come.
         let looked = self.look_back().await;
-        let status = answered(self.present, self.shows, reply);
+        let status = answered(&self.viewer, self.present, self.shows, reply);
         if begun {
             self.viewer.ended(&end);
         }
@@ -453,7 +456,7 @@ impl Summoned<'_> {
         let made = made.filter(|_| reply.outcome.is_some() || waits(&reply));
         let Some(made) = made else {
             let _ = self.look_back().await;
-            return Then::Next(answered(self.present, self.shows, reply));
+            return Then::Next(answered(&self.viewer, self.present, self.shows, reply));
         };
         let _ = self.service.dispose(before).await;
         self.entity = made;

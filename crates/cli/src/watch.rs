@@ -1,36 +1,31 @@
 //! What a cast shows while it runs: its turns, what is said in them, each gate call and its reply, children indented; or
 //! the upserts themselves, one a line.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::{self, Write};
+mod live;
+mod screen;
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::circle::MediumKind;
-use cantrip::events::{Channel, Progressed, Watcher};
-use cantrip::loom::{CallId, Ending, Outcome, Spent};
+use cantrip::events::{Channel, Progressed, Retrying, Watcher};
+use cantrip::loom::{Ending, Outcome, Spent};
 use cantrip::spell::{GateKind, Spell};
-use cantrip::stream::codes::STREAM_CLOSED;
-use cantrip::stream::{
-    Emission, Item, ItemId, Options, Origin, ReplyKind, Status, StreamEvent, ToolCall, TurnEvent, TurnId, Upsert, Usage,
-};
+use cantrip::stream::{Gradient, Options, StreamEvent, Timers};
 use cantrip::{Cancel, CastReply, Runtime, Upserts};
-use cantrip_reply::{Guard, ReplyType};
+use cantrip_reply::Guard;
 use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver};
 
 use crate::interrupt::heeding;
-use crate::limits::{PROGRESS_MS, PROGRESS_WAITING_MAX};
-use crate::loom::draw::position;
-use crate::present::{BOLD, DIM, colour, cut, harmless, program, say, width_of_error};
+use crate::limits::{PROGRESS_WAITING_MAX, UNSEEN_TEXT_MS};
+use crate::present::{DIM, harmless, program, say};
 use crate::store::Store;
-
-/// Lines of a program, an output or a text that are shown; the loom has them all.
-const LINES_SHOWN: usize = 12;
-
-/// What is rendered for a program that printed nothing and has no value.
-const NO_OUTPUT: &str = "(no output)";
+use crate::waiting::CrystalFault;
+use live::Live;
+use screen::{Below, Screen};
 
 /// How someone wants to see a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +69,14 @@ struct Switch(Arc<Mutex<Option<Showing>>>);
 #[derive(Debug)]
 struct Showing {
     events: Channel,
-    progress: mpsc::Sender<Progressed>,
+    notices: mpsc::Sender<Notice>,
+}
+
+/// What is told of a cast that is no event of its stream.
+#[derive(Debug)]
+enum Notice {
+    Progressed(Progressed),
+    Retrying(Retrying),
 }
 
 impl Switch {
@@ -93,14 +95,46 @@ impl Watcher for Switch {
     fn progressed(&self, progressed: Progressed) {
         if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // The next one says more.
-            let _ = showing.progress.try_send(progressed);
+            let _ = showing.notices.try_send(Notice::Progressed(progressed));
+        }
+    }
+
+    fn retrying(&self, retrying: Retrying) {
+        if let Some(showing) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Where there is no room for it, so much was told before that it would be lost among it.
+            let _ = showing.notices.try_send(Notice::Retrying(retrying));
         }
     }
 }
 
+/// Writes a line for each request that is made again, and nothing else.
+pub(crate) struct RetryLines;
+
+impl Watcher for RetryLines {
+    fn see(&self, _: StreamEvent) {}
+
+    fn watches(&self) -> bool {
+        false
+    }
+
+    fn retrying(&self, retrying: Retrying) {
+        say(&retry_line(&retrying));
+    }
+}
+
+/// Returns the line that says when a request is made again, and why.
+fn retry_line(retrying: &Retrying) -> String {
+    let Retrying { attempt, attempts_max, after, cause, .. } = retrying;
+    let seconds = after.as_secs_f64();
+    let seconds = if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
+    let cause = harmless(cause).replace('\n', " ");
+    format!("  {DIM}attempt {attempt} of {attempts_max} in {seconds} s: {cause}{DIM:#}")
+}
+
 impl Viewer {
     pub(crate) fn new(shows: Shows) -> Self {
-        Self { shows, current: Switch::default(), screen: Screen::default(), began: Instant::now() }
+        let live = (shows.is_drawn() && io::stderr().is_terminal()).then(Live::new);
+        Self { shows, current: Switch::default(), screen: Screen::new(live), began: Instant::now() }
     }
 
     /// A house with this store that is looked at.
@@ -135,12 +169,15 @@ impl Viewer {
     /// Shows a cast while it runs, and heeds Ctrl-C.
     pub(crate) async fn watch(&mut self, cancel: &Cancel, cast: impl Future<Output = CastReply>) -> CastReply {
         let (channel, events) = Channel::new();
-        let (progress, progressing) = mpsc::channel(PROGRESS_WAITING_MAX);
-        self.current.set(Some(Showing { events: channel, progress }));
+        let (notices, noticed) = mpsc::channel(PROGRESS_WAITING_MAX);
+        self.current.set(Some(Showing { events: channel, notices }));
         self.screen.children.clear();
         self.screen.below = Below::default();
+        if let Some(live) = &mut self.screen.live {
+            live.begin();
+        }
         let following = match self.shows {
-            Shows::Drawn => Some(tokio::spawn(drawn(events, progressing, std::mem::take(&mut self.screen)))),
+            Shows::Drawn => Some(tokio::spawn(drawn(events, noticed, std::mem::take(&mut self.screen)))),
             Shows::Upserts => Some(tokio::spawn(printed(events, std::mem::take(&mut self.screen)))),
             Shows::Nothing => None,
         };
@@ -152,6 +189,11 @@ impl Viewer {
             self.screen = following.await.unwrap_or_default();
         }
         reply
+    }
+
+    /// Returns whether the answer stands on the screen already, word by word as it was said.
+    pub(crate) fn has_said(&self, answer: &str) -> bool {
+        self.screen.live.as_ref().is_some_and(|live| live.has_said(answer))
     }
 
     /// What the cast took, with its children.
@@ -168,6 +210,9 @@ impl Viewer {
             let (how, took) = (&end.how, self.took(end));
             say(&format!("{DIM}{how}{took} · {:.1} s{DIM:#}", self.began.elapsed().as_secs_f64()));
         }
+        if let Some(fault) = &end.fault {
+            say(&fault.drawn());
+        }
     }
 
     /// The same, where it is kept, and what may be done with it. How a run that waits goes on is told in any case: who
@@ -182,6 +227,9 @@ impl Viewer {
                 self.took(end),
                 store.beside.as_ref().map_or("", |_| &store.name)
             ));
+        }
+        if let Some(fault) = &end.fault {
+            say(&fault.drawn());
         }
         if store.beside.is_some() && (self.shows.is_drawn() || end.waits) {
             for command in &end.commands {
@@ -198,6 +246,8 @@ pub(crate) struct End {
     took: Option<(u64, u64, Spent)>,
     /// Whether the run can be gone on with.
     pub(crate) waits: bool,
+    /// Why its crystal does not answer, if that is what it waits for.
+    fault: Option<CrystalFault>,
     /// What to do with it, ready to be pasted.
     commands: Vec<String>,
 }
@@ -208,7 +258,8 @@ impl End {
             let usage = &outcome.usage;
             (usage.prompt_tokens, usage.completion_tokens, Spent::of(outcome.cost, outcome.uncosted))
         });
-        Self { how: how(reply), took, waits: waits(reply), commands: next_commands(reply, store) }
+        let fault = CrystalFault::of_reply(reply.reply().data()).filter(|_| waits(reply));
+        Self { how: how(reply), took, waits: waits(reply), fault, commands: next_commands(reply, store) }
     }
 }
 
@@ -261,7 +312,12 @@ fn how(reply: &CastReply) -> String {
         Some(_) => ", its last text cut off at the limit of its output",
         None => "",
     };
-    format!("{ended} after {} {turns}{cut}", outcome.turns)
+    let denied = match reply.reply().data().get("calls_denied").and_then(Value::as_u64).unwrap_or(0) {
+        0 => String::new(),
+        1 => "; 1 call denied".to_owned(),
+        denied => format!("; {denied} calls denied"),
+    };
+    format!("{ended} after {} {turns}{cut}{denied}", outcome.turns)
 }
 
 /// What it cost, and that nobody knows what it cost; nothing about what costs nothing.
@@ -321,16 +377,25 @@ fn tokens(prompt: u64, completion: u64) -> String {
     if prompt + completion == 0 { String::new() } else { format!(" · {prompt} tokens in, {completion} out") }
 }
 
-async fn drawn(events: Receiver<StreamEvent>, mut progressing: Receiver<Progressed>, mut screen: Screen) -> Screen {
-    let options = Options { announce_arguments: true, ..Options::default() };
+async fn drawn(events: Receiver<StreamEvent>, mut noticed: Receiver<Notice>, mut screen: Screen) -> Screen {
+    let mut options = Options { announce_arguments: true, ..Options::default() };
+    if screen.live.is_some() {
+        // Every word as it comes; the rest of one that is said slowly does not wait long either.
+        let soon = Some(Duration::from_millis(UNSEEN_TEXT_MS));
+        options.gradient = Gradient::new(&[0]);
+        options.timers = Timers { idle: soon, first: soon, max: soon };
+    }
     let mut upserts = Upserts::of(events, options);
     loop {
         tokio::select! { biased;
             emission = upserts.next() => match emission {
-                Some(emission) => screen.draw(&emission),
+                Some(emission) => screen.draw(emission),
                 None => return screen,
             },
-            Some(progressed) = progressing.recv() => screen.progressed(&progressed),
+            Some(notice) = noticed.recv() => match notice {
+                Notice::Progressed(progressed) => screen.progressed(&progressed),
+                Notice::Retrying(retrying) => screen.retrying(&retrying),
+            },
         }
     }
 }
@@ -347,191 +412,4 @@ async fn printed(events: Receiver<StreamEvent>, screen: Screen) -> Screen {
         }
     }
     screen
-}
-
-#[derive(Debug, Default)]
-struct Screen {
-    /// The turns that are shown.
-    shown: HashMap<TurnId, Shown>,
-    /// Calls that were shown before they were answered.
-    asked: HashSet<ItemId>,
-    /// How far each entity has come; the one that was cast has no name.
-    turns: HashMap<Option<Box<str>>, u64>,
-    /// The last turn of each: one that is taken up again is no further one.
-    last: HashMap<Option<Box<str>>, TurnId>,
-    /// Children, in the order in which they were met.
-    children: HashMap<Box<str>, usize>,
-    /// When the calls of the turns that are shown last told how far they had come.
-    progressed: HashMap<CallId, Instant>,
-    /// What the children of the cast took.
-    below: Below,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Below {
-    input: u64,
-    output: u64,
-    spent: Spent,
-}
-
-#[derive(Debug, Clone)]
-struct Shown {
-    depth: usize,
-    entity: Option<Box<str>>,
-    since: Instant,
-}
-
-impl Screen {
-    fn draw(&mut self, emission: &Emission) {
-        match emission {
-            Emission::Turn(TurnEvent::Started { turn_id, model_id, child, .. }) => {
-                let depth = usize::try_from(child.depth.unwrap_or(0)).unwrap_or(0);
-                let entity: Option<Box<str>> = child.entity_id.as_ref().map(|entity| entity.as_str().into());
-                let number = self.turns.entry(entity.clone()).or_default();
-                let before = self.last.insert(entity.clone(), turn_id.clone());
-                if before.as_ref() != Some(turn_id) || *number == 0 {
-                    *number += 1;
-                }
-                let mut line = format!("{BOLD}turn {number}{BOLD:#} {DIM}{model_id}{DIM:#}");
-                if let Some(entity) = &entity {
-                    let all = self.children.len() + 1;
-                    let child = *self.children.entry(entity.clone()).or_insert(all);
-                    line = format!("{BOLD}child {child}, turn {number}{BOLD:#} {DIM}{model_id}{DIM:#}");
-                }
-                self.say(depth, &line);
-                self.shown.insert(turn_id.clone(), Shown { depth, entity, since: Instant::now() });
-            }
-            Emission::Turn(TurnEvent::Complete { turn_id, usage, continuations, .. }) => {
-                let Some(shown) = self.shown.remove(turn_id) else { return };
-                self.progressed.clear();
-                // A turn that delegates goes on as the next one.
-                let further = continuations.as_ref().map_or(0, |turns| turns.len() as u64);
-                *self.turns.entry(shown.entity.clone()).or_default() += further;
-                self.took(&shown, usage.as_ref());
-            }
-            Emission::Turn(TurnEvent::Error { turn_id, error_code, error_message, usage, .. }) => {
-                let Some(shown) = self.shown.remove(turn_id) else { return };
-                // A turn that was only interrupted is asked for again. What ends the cast itself is told by its reply.
-                if &**error_code != STREAM_CLOSED && shown.depth > 0 {
-                    let (style, message) = (colour(ReplyType::Failure), harmless(error_message));
-                    self.say(shown.depth, &format!("  {style}{message}{style:#} {DIM}{error_code}{DIM:#}"));
-                }
-                self.took(&shown, usage.as_ref());
-            }
-            Emission::Upsert(upsert) => {
-                let depth = self.shown.get(&upsert.turn_id).map_or(0, |shown| shown.depth);
-                self.upsert(depth, upsert);
-            }
-        }
-    }
-
-    /// How far a call has come; a line of it now and then will do.
-    fn progressed(&mut self, Progressed { turn_id, call_id, gate, progress }: &Progressed) {
-        let Some(depth) = self.shown.get(&TurnId::from(turn_id)).map(|shown| shown.depth) else { return };
-        let now = Instant::now();
-        let recent = self.progressed.get(call_id).is_some_and(|told| now - *told < Duration::from_millis(PROGRESS_MS));
-        if recent {
-            return;
-        }
-        self.progressed.insert(*call_id, now);
-        let total = progress.total.map_or_else(String::new, |total| format!("/{total}"));
-        let message = progress.message.as_deref().map_or_else(String::new, |message| format!(" {message}"));
-        let line = harmless(&format!("{gate}: {}{total}{message}", progress.done)).replace('\n', " ");
-        let columns = width_of_error().unwrap_or(160).saturating_sub(4 + 2 * depth);
-        self.say(depth, &format!("{DIM}  … {}{DIM:#}", cut(&line, columns)));
-    }
-
-    /// What a turn took, if that is worth a line.
-    fn took(&mut self, shown: &Shown, usage: Option<&Usage>) {
-        if let (Some(usage), true) = (usage, shown.depth > 0) {
-            self.below.input = self.below.input.saturating_add(usage.input_tokens);
-            self.below.output = self.below.output.saturating_add(usage.output_tokens);
-            self.below.spent.add(usage.cost);
-        }
-        let tokens = usage.map_or_else(String::new, |usage| {
-            let spent = Spent::of(usage.cost, u64::from(usage.cost.is_none()));
-            format!("{}{}", tokens(usage.input_tokens, usage.output_tokens), cost(&spent))
-        });
-        let seconds = shown.since.elapsed().as_secs_f64();
-        if seconds >= 0.1 || !tokens.is_empty() {
-            self.say(shown.depth, &format!("  {DIM}{seconds:.1} s{tokens}{DIM:#}"));
-        }
-    }
-
-    /// Texts are shown when they are whole, a call when its arguments are known and again when it is answered.
-    fn upsert(&mut self, depth: usize, Upsert { status, item, item_id, .. }: &Upsert) {
-        let whole = status.is_final();
-        // The answer goes to standard output.
-        let is_answer = item_id.as_str().ends_with("/answer");
-        match item {
-            Item::Message { content, origin: Origin::Agent } if whole && !is_answer => {
-                self.text(depth, "  ", &content.to_string());
-            }
-            Item::Thinking { content, .. } if whole => self.text(depth, "  ~ ", &content.to_string()),
-            Item::ToolCall(call) => {
-                let depth = depth + usize::from(call.parent_item_id.is_some());
-                let announced = matches!(status, Status::Update) || whole;
-                if announced && self.asked.insert(item_id.clone()) {
-                    self.call(depth, call);
-                }
-                if whole {
-                    self.asked.remove(item_id);
-                    self.output(depth, call);
-                }
-            }
-            Item::Message { .. } | Item::Thinking { .. } => {}
-        }
-    }
-
-    fn call(&self, depth: usize, call: &ToolCall) {
-        let arguments = serde_json::to_value(&call.arguments).unwrap_or_default();
-        match arguments.get("code").and_then(|code| code.as_str()) {
-            Some(code) => self.text(depth, "  > ", code),
-            None => self.text(depth, "  > ", &format!("{}({arguments})", call.name)),
-        }
-    }
-
-    fn output(&self, depth: usize, call: &ToolCall) {
-        let Some(output) = &call.output else { return };
-        // A program that ran to its end shows what it gave; the code of its success would say nothing more.
-        let is_program = call.name.as_str().parse().is_ok_and(MediumKind::is_code);
-        if let Some(reply) = output.reply.as_ref().filter(|reply| !is_program || reply.kind != ReplyKind::Success) {
-            let kind = reply_type(reply.kind);
-            let style = colour(kind);
-            let word = kind.word().to_lowercase();
-            self.say(
-                depth,
-                &format!("  < {style}{word}{style:#} {DIM}{}{}{DIM:#}", reply.code, position(reply.line, reply.column)),
-            );
-        }
-        let text = output.text.to_string();
-        // A program that gave nothing back has shown what it did.
-        if text != NO_OUTPUT {
-            self.text(depth, "    ", &text);
-        }
-    }
-
-    fn text(&self, depth: usize, before: &str, text: &str) {
-        let lines: Vec<&str> = text.lines().collect();
-        let columns = width_of_error().unwrap_or(160).saturating_sub(before.len() + 2 * depth);
-        for line in lines.iter().take(LINES_SHOWN) {
-            self.say(depth, &format!("{before}{}", cut(&harmless(line), columns)));
-        }
-        if lines.len() > LINES_SHOWN {
-            self.say(depth, &format!("{DIM}{before}({} more lines){DIM:#}", lines.len() - LINES_SHOWN));
-        }
-    }
-
-    fn say(&self, depth: usize, line: &str) {
-        say(&format!("{:indent$}{line}", "", indent = 2 * depth));
-    }
-}
-
-const fn reply_type(kind: ReplyKind) -> ReplyType {
-    match kind {
-        ReplyKind::Success => ReplyType::Success,
-        ReplyKind::Invalid => ReplyType::Invalid,
-        ReplyKind::Denied => ReplyType::Denied,
-        ReplyKind::Failure => ReplyType::Failure,
-    }
 }

@@ -337,6 +337,30 @@ async fn a_call_that_needs_a_person_is_asked_about_in_the_editor() {
 }
 
 #[tokio::test]
+async fn a_command_that_says_nothing_about_what_it_touches_runs_once_the_editor_allows_it() {
+    for (choice, runs) in [("once", 1), ("refuse", 0)] {
+        let folder = handy(&["gate: note, args: {line: one}"]);
+        let gate = "[gates.note]\ncommand = [\"./note.sh\"]\n[wards]\n";
+        folder.write("hands.toml", &HANDS.replace("[wards]\n", gate));
+        folder.write("note.sh", "#!/bin/sh\ncat >> noted.log\necho '{\"noted\": true}'\n");
+        let program = folder.path().join("note.sh");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let editor = Editor::choosing(&[choice]);
+        let path = folder.path().to_owned();
+        speaking(&folder, &["--spell", "hands"], &editor, async |cx| {
+            let session = opened(&cx, &path).await?.session_id;
+            let ended = prompted(&cx, &session, "note it").await?;
+            assert_eq!(ended.stop_reason, StopReason::EndTurn);
+            Ok(())
+        })
+        .await;
+        assert_eq!(editor.asked.lock().unwrap().len(), 1, "{choice}");
+        let noted = std::fs::read_to_string(folder.path().join("noted.log")).unwrap_or_default();
+        assert_eq!(noted.matches("one").count(), runs, "{choice}: {noted}");
+    }
+}
+
+#[tokio::test]
 async fn who_cancels_is_answered_so_at_once_and_while_a_call_waits() {
     let folder = talking("responses:\n  - {content: 'one two three', pace_ms: 600000}\n  - {content: 'after all'}\n");
     let editor = Editor::default();

@@ -61,7 +61,7 @@ fn what_is_allowed_for_the_run_is_not_asked_again_and_the_shell_lives_through_it
     terminal.line("");
     let (left, status) = terminal.end();
     assert!(left.contains("run approve"), "{left}");
-    assert_eq!(status, Some(0));
+    assert_eq!(status, Some(5), "it waits");
     let listed = folder.envelope(&["run", "ls"], codes::READ.any());
     assert_eq!(id(&listed["data"]["value"][0]["standing"]), "waiting");
 }

@@ -4,7 +4,7 @@ use crate::support;
 
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
-use support::{Folder, stderr, stdout};
+use support::{Folder, enveloped, stderr, stdout};
 
 const SCRIPT: &str = "responses:\n  - tool_calls: [{id: d, gate: done, args: {answer: 1}}]\n";
 
@@ -143,4 +143,44 @@ fn an_intent_and_a_context_that_are_not_there_are_told() {
     cantrip_reply::testing::assert_envelope(&envelope, codes::CONTRACT_INVALID.any());
     folder.envelope(&["cast", "hello.toml", "go", "--crystal", "nobody/nothing"], codes::CONFIG_INVALID.any());
     folder.envelope(&["cast", "look around"], codes::CONFIG_INVALID.any());
+}
+
+#[test]
+fn arguments_that_cannot_be_read_are_answered_with_the_envelope_where_it_is_asked_for() {
+    let folder = Folder::new();
+    let wrong: [(&[&str], &str, &str); 6] = [
+        (&["cast", "x", "y", "--frobnicate"], "--frobnicate", "cantrip cast --help"),
+        (&["predict"], "<SIGNATURE>", "cantrip predict --help"),
+        (&["cast", "x", "y", "--budget", "plenty"], "--budget <MONEY>", "cantrip"),
+        (&["run", "ls", "--state", "asleep"], "--state <STATE>", "cantrip"),
+        (&["frobnicate"], "frobnicate", "cantrip --help"),
+        (&["run"], "cantrip run", "cantrip run --help"),
+    ];
+    for (arguments, named, hint) in wrong {
+        // Wherever the option stands.
+        let after = [arguments, &["--json"]].concat();
+        let before = [&["--json"], arguments].concat();
+        for arguments in [after, before] {
+            let output = folder.run(&arguments);
+            let envelope = enveloped(&output, codes::CONFIG_INVALID.any());
+            assert_eq!((output.status.code(), stderr(&output)), (Some(2), ""), "{arguments:?}");
+            let data = &envelope["data"];
+            assert!(data["key"].as_str().is_some_and(|key| key.contains(named)), "{named}: {envelope}");
+            assert!(data["hint"].as_str().is_some_and(|told| told.starts_with(hint)), "{hint}: {envelope}");
+            assert!(data["rule"].as_str().is_some_and(|rule| !rule.is_empty() && !rule.contains('\n')), "{envelope}");
+        }
+    }
+    let both = enveloped(&folder.run(&["cast", "x", "y", "--jsonl", "--json"]), codes::CONFIG_INVALID.any());
+    assert!(both["data"]["rule"].as_str().is_some_and(|rule| rule.contains("--jsonl")), "{both}");
+    // A person reads what they read before, and so does who only wants help.
+    let output = folder.run(&["cast", "x", "y", "--frobnicate"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+    tells(stderr(&output), &["unexpected argument '--frobnicate'", "Usage: cantrip cast"]);
+    // Behind `--` it is a word like any other.
+    let output = folder.run(&["frobnicate", "--", "--json"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+    for asks in [&["--help", "--json"][..], &["cast", "--help", "--json"], &["--version", "--json"]] {
+        let output = folder.run(asks);
+        assert!(output.status.success() && stdout(&output).contains("cantrip"), "{output:?}");
+    }
 }

@@ -6,7 +6,7 @@ use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
 use serde_json::{Value, json};
 use support::model::Model;
-use support::{Folder, id, stderr, stdout};
+use support::{Folder, enveloped, id, stderr, stdout};
 
 pub(crate) const SHOUT: &str = r#"namespace = "@me/text"
 name = "Shout"
@@ -269,10 +269,7 @@ fn shouted(folder: &Folder, model: &Model, store: &str, arguments: &[&str], code
     let all = ["predict", "Shout", "--field", "text=hey", "--crystal", &crystal, "--store", store, "--json"];
     let mut command = folder.command(&[&all[..], arguments].concat());
     command.env("CANTRIP_MODELS", folder.path().join("models.toml")).stdin(std::process::Stdio::null());
-    let output = command.output().expect("the binary runs");
-    let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_envelope(&envelope, code);
-    envelope
+    enveloped(&command.output().expect("the binary runs"), code)
 }
 
 #[test]

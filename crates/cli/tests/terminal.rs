@@ -192,7 +192,7 @@ fn a_cast_interrupted_once_waits_and_twice_ends() {
     terminal.wait_for("waiting (interrupted)");
     let (told, status) = terminal.end();
     let command = told.lines().find(|line| line.contains("run resume")).expect("how to go on").trim();
-    assert_eq!(status, Some(0));
+    assert_eq!(status, Some(130));
 
     folder.write("thinker.yaml", "responses:\n  - tool_calls: [{id: d, gate: done, args: {answer: at last}}]\n");
     let output = folder.pasted(&format!("{command} --quiet"));

@@ -139,6 +139,24 @@ impl Failure {
         }
     }
 
+    /// Returns the provider's own words where the reply of [`filled`](Self::filled) has no place for them.
+    pub fn unsaid(&self) -> Option<String> {
+        match &self.cause {
+            Cause::Status { status: status @ 429, detail, retry_after } => {
+                let after = retry_after.map(|after| format!("; it asks to wait {} s", millis(&after).div_ceil(1_000)));
+                Some(format!("{status} {detail}{}", after.unwrap_or_default()))
+            }
+            Cause::Status { .. }
+            | Cause::Unreachable { .. }
+            | Cause::TimedOut { .. }
+            | Cause::Broken { .. }
+            | Cause::TooLarge { .. }
+            | Cause::ContextTooLong { .. }
+            | Cause::Refused { .. }
+            | Cause::Rejected { .. } => None,
+        }
+    }
+
     /// A fold may help.
     pub fn context_too_long(&self) -> bool {
         matches!(self.cause, Cause::ContextTooLong { .. })
@@ -155,7 +173,8 @@ impl Failure {
         match &self.cause {
             Cause::Status { status: 429, retry_after, .. } => {
                 let told = retry_after.as_ref().map(|after| json!({"retry_after_ms": millis(after)}));
-                codes::rate_limited(crystal, attempts).data(told)
+                let words = self.unsaid().map(|words| json!({"detail": words}));
+                codes::rate_limited(crystal, attempts).data(told).data(words)
             }
             Cause::Status { status: status @ (401 | 403), detail, .. } => {
                 let hint = format!("look at its key; it said: {status} {detail}");

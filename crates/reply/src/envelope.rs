@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::builder::Reply;
 use crate::code::{Advice, AnyCode, Area, Layer, ReplyType};
 use crate::codes;
+use crate::exit_status::ExitStatus;
 use crate::guard::Meta;
 
 /// A reply as it is written: seven keys, always all of them, in this order.
@@ -147,13 +148,19 @@ impl Envelope {
         Some(Duration::from_secs(millis.div_ceil(1_000)))
     }
 
-    pub fn exit_status(&self) -> u8 {
-        match self.reply_type {
-            ReplyType::Success => 0,
-            ReplyType::Invalid => 2,
-            ReplyType::Denied => 3,
-            ReplyType::Failure => 4,
+    /// Returns the status that a command ends with after this envelope: that of the reply's type, but a success that
+    /// leaves its run waiting is no end of it. `data.state` says so, and `data.reason` whether a person interrupted it; where
+    /// `state` is that of something else, `data.run_state` is the run's.
+    pub fn exit_status(&self) -> ExitStatus {
+        let text = |key: &str| self.data.get(key).and_then(Value::as_str);
+        // What was only read about a run that waits did what it was asked.
+        if self.code == codes::CHANGED && text("run_state") == Some("waiting") {
+            return ExitStatus::Waiting;
         }
+        if self.code != codes::CREATED || text("state") != Some("waiting") {
+            return self.reply_type.into();
+        }
+        if text("reason") == Some("interrupted") { ExitStatus::Interrupted } else { ExitStatus::Waiting }
     }
 }
 

@@ -10,6 +10,7 @@ mod check;
 mod code;
 mod context;
 mod envelope;
+mod exit_status;
 mod guard;
 pub mod limits;
 mod log;
@@ -29,6 +30,7 @@ pub use code::{
 };
 pub use context::TraceContext;
 pub use envelope::Envelope;
+pub use exit_status::ExitStatus;
 pub use guard::{Call, Guard, Guarded, Meta};
 pub use observation::{Asked, Mark, Observation, Thrown, refusal_text};
 pub use place::{TracedHosts, above, below, kept, telling, told_here, told_to};

@@ -221,7 +221,7 @@ registry! {
         "`loom replay` met something else than was recorded; data has its `kind` and both sides";
     "WA-CFG-I-001" Invalid CONFIG_INVALID config_invalid(file, key, rule) FixAndRetry
         "{file}: {key}: {rule}"
-        "a spell, a signature, the environment or `--store` says what cannot be, a feature is not in this build, or an address beyond loopback is to be bound without a token";
+        "a spell, a signature, the environment or the command line says what cannot be, a feature is not in this build, or an address beyond loopback is to be bound without a token";
     "WA-CFG-I-002" Invalid CREDENTIALS_MISSING credentials_missing(provider, variable) FixAndRetry
         "no key for {provider}: set {variable}"
         "a provider's key is not set; found before any request is sent";
@@ -265,9 +265,9 @@ registry! {
     "EN-GATE-D-004" Denied NO_DECISION no_decision(subject, seconds) AskScope
         "nobody decided on {subject} within {seconds} s"
         "an approval or a question to a person expired";
-    "EN-GATE-D-005" Denied TRIFECTA trifecta(gate, toml) AskScope
-        "{gate} would join private data, untrusted content and a way out; what it brings in is said by {toml}"
-        "the call completes the three under ward `trifecta` and nobody can be asked; data `touched` has what was met before";
+    "EN-GATE-D-005" Denied TRIFECTA trifecta(gate, remedy) AskScope
+        "{gate} would join private data, untrusted content and a way out; {remedy}"
+        "the call completes the three under ward `trifecta` and nobody can be asked; data `touched` has what was met before, `toml` the line that labels the gate";
     "EN-GATE-D-006" Denied NOT_AUTHORIZED not_authorized(subject, reason) AskScope
         "no authorization covers {subject}: {reason}"
         "there is none, or it is of another owner or scope, of mode `deny`, the policy says deny, or the gate, provider, model or currency is not allowed";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cantrip_canon::{Currency, Money};
 use cantrip_reply::registry::{by_key, markdown, registry};
 use cantrip_reply::testing::guarded;
-use cantrip_reply::{AnyCode, Envelope, FORBIDDEN_KEYS, Filled, Guarded, Layer, Refusal, ReplyType, codes};
+use cantrip_reply::{AnyCode, Envelope, FORBIDDEN_KEYS, Filled, Guarded, Layer, Refusal, ReplyType, Success, codes};
 use serde_json::{Map, Value, json};
 
 /// A reply with this code whose fields all have this value. It shows how a reply is written, not that it is met.
@@ -181,8 +181,31 @@ fn every_code_ends_a_command_with_the_status_of_its_type() {
             ReplyType::Denied => 3,
             ReplyType::Failure => 4,
         };
-        assert_eq!(sample_envelope(code).exit_status(), status, "{code}");
+        assert_eq!(sample_envelope(code).exit_status().number(), status, "{code}");
     }
+}
+
+#[test]
+fn a_success_that_leaves_its_run_waiting_is_told_apart_by_its_status() {
+    let status = |data: Value| {
+        let guarded = guarded(|rb| rb.success(codes::created("run", "run_1").data(data)));
+        Envelope::of(guarded.reply, &guarded.meta).exit_status().number()
+    };
+    for (reason, number) in [("approval", 5), ("crystal_unavailable", 5), ("handed_back", 5), ("interrupted", 130)] {
+        assert_eq!(status(json!({"state": "waiting", "reason": reason})), number, "{reason}");
+    }
+    for state in ["idle", "written", "queued", "running"] {
+        assert_eq!(status(json!({"state": state, "reason": "interrupted"})), 0, "{state}");
+    }
+    let of = |filled: Filled<Success>| {
+        let guarded = guarded(|rb| rb.success(filled));
+        Envelope::of(guarded.reply, &guarded.meta).exit_status().number()
+    };
+    // A decision that leaves another one open.
+    let decided = || codes::changed("approval", "apr_1", "approved");
+    assert_eq!((of(decided()), of(decided().data(json!({"run_state": "waiting"})))), (0, 5));
+    // What is read about a run that waits did what it was asked.
+    assert_eq!(of(codes::read("run").data(json!({"state": "waiting"}))), 0);
 }
 
 #[test]

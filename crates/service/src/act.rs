@@ -1,7 +1,7 @@
 //! What changes something: casts, entities, rewards; and what nothing may change.
 
 use cantrip::canon::{ApprovalId, EntityId, Money, RunId, TurnId};
-use cantrip::loom::{Actor, Answer, CantripId, Content, Draft, Journal, Loom, Reward, Step, StepId};
+use cantrip::loom::{Actor, Answer, CantripId, Content, Draft, Journal, Loom, Parked, Reward, Step, StepId};
 use cantrip::reply::{Call, Guarded, Refusal, codes};
 use cantrip::{
     Cancel, Cantrip, CastReply, Casting, Continuing, Deciding, Forking, Pending, ReplayReply, store_refusal,
@@ -191,6 +191,12 @@ impl Service {
     pub async fn pending(&self, run: RunId) -> Result<Vec<Pending>, Refusal> {
         self.own_run(run).await?;
         self.runtime().pending(run).await
+    }
+
+    /// Returns why a run rests, if it was parked.
+    pub async fn parked(&self, run: RunId) -> Result<Option<Parked>, Refusal> {
+        self.own_run(run).await?;
+        self.runtime().parked(run).await
     }
 
     /// Notes what a person decided about a call that waits. The run goes on when it is resumed.

@@ -199,6 +199,9 @@ impl Service {
             }
             if view.state.is_live() {
                 told["approvals"] = json!(self.pending(run).await?);
+                if let Some(parked) = self.parked(run).await? {
+                    told["parked"] = json!(parked);
+                }
             }
             Ok(codes::read(format!("run {run}")).value(told))
         })

@@ -218,8 +218,14 @@ async fn happen(both: &mut Both, act: Act) {
             let episode = both.live[at].clone();
             both.on_both(async |weaver| {
                 let cast_id = episode.cast;
-                let parked =
-                    Parked { cast_id, reason: ParkReason::Interrupted, turn_id: None, error: None, elapsed_ms: None };
+                let parked = Parked {
+                    cast_id,
+                    reason: ParkReason::Interrupted,
+                    turn_id: None,
+                    error: None,
+                    detail: None,
+                    elapsed_ms: None,
+                };
                 let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));
                 weaver.commit(step).await;
             })

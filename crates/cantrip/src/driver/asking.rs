@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cantrip_canon::TurnId;
 use cantrip_crystal::{
     Answer, AnyCrystal, Caller, Charge, Choice, Crystal, Failure, ItemIds, Messages, Plan, Price, Program, Request,
     Silence,
@@ -13,7 +14,7 @@ use tracing::Instrument;
 
 use super::tokens::Hold;
 use super::{Loaded, Seat, Stopped};
-use crate::events::Waited;
+use crate::events::{Retrying, Waited};
 use crate::machine::{Asked, Facts, Happened, Summary, Worst};
 use crate::telemetry::{Asking, Chat};
 
@@ -105,7 +106,7 @@ impl Seat {
                 self.stage.answered(&answer.call_items);
                 Happened::Answered(answer)
             }
-            Err(failure) => self.failed(failure, tries),
+            Err(failure) => self.failed(failure, tries, Some(turn)),
         }))
     }
 
@@ -153,11 +154,18 @@ impl Seat {
     }
 
     /// What follows a failed attempt, with the deadline at hand.
-    fn failed(&self, failure: Failure, tries: u32) -> Happened {
+    fn failed(&self, failure: Failure, tries: u32, turn_id: Option<TurnId>) -> Happened {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let now = self.run.runtime.now().wall;
         let chance = self.run.runtime.ids().next_bits(now) as u64;
-        let plan: Plan = self.machine.facts().cantrip.retry().plan(&failure, tries, left, chance);
+        let retry = self.machine.facts().cantrip.retry();
+        let plan: Plan = retry.plan(&failure, tries, left, chance);
+        if let Plan::Again(after) = plan {
+            let cause = self.run.runtime.guard().redactor().text(&failure.cause.to_string()).into_owned();
+            let (attempt, attempts_max) = (tries.saturating_add(1), retry.max_retries.saturating_add(1));
+            let crystal = failure.crystal.to_string();
+            self.run.runtime.retrying(Retrying { turn_id, crystal, attempt, attempts_max, after, cause });
+        }
         Happened::Failed(failure, plan)
     }
 
@@ -192,7 +200,7 @@ impl Seat {
         self.settle(hold, &price, &answered);
         Some(match answered {
             Ok(answer) => Happened::Answered(answer),
-            Err(failure) => self.failed(failure, tries),
+            Err(failure) => self.failed(failure, tries, None),
         })
     }
 

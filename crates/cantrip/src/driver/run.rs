@@ -11,7 +11,7 @@ use cantrip_loom::{
     Answer, Bodies, Body, CantripId, Conflict, Draft, Epoch, Error, Event, Fault, Journal, Lease, Ledger, Loom,
     Opening, Record, Seq, Step, StepId, TruncationReason,
 };
-use cantrip_reply::{Call, Filled, Guard, Refusal, ReplyBuilder, Success, Trace, codes};
+use cantrip_reply::{AnyCode, Call, Filled, Guard, Refusal, ReplyBuilder, ReplyType, Success, Trace, codes};
 use cantrip_spend::{ApprovalDecision, ApprovalVerdict, Decision, Operation, ReservationId, Ruling, SubjectKind};
 use futures_util::{FutureExt, TryStreamExt};
 use serde_json::Value;
@@ -225,6 +225,8 @@ pub(crate) struct Run {
     /// Of a run that is gone on with.
     pub past: HashMap<EntityId, Log>,
     pub bodies: Loaded,
+    /// How many of its calls were denied, whichever of its entities made them.
+    pub calls_denied: AtomicU64,
 }
 
 impl std::fmt::Debug for Run {
@@ -319,6 +321,7 @@ impl Run {
             adopted: Arc::default(),
             past: HashMap::new(),
             bodies: Loaded::default(),
+            calls_denied: AtomicU64::new(0),
         })
     }
 
@@ -338,7 +341,37 @@ impl Run {
             self.tokens.charge(*entity, log.used());
             self.purse.charge(*entity, log.spent(self.purse.currency()));
         }
+        for log in past.values() {
+            self.count_denied(&log.events);
+        }
         (self.past, self.bodies) = (past, bodies);
+    }
+
+    /// Counts the calls that these records say were denied. One that was cut off by the end of its cast was not.
+    pub(crate) fn count_denied(&self, events: &[(Timestamp, Event)]) {
+        const CUT_OFF: [AnyCode; 2] = [codes::WARD_REACHED.any(), codes::ENDED_FROM_OUTSIDE.any()];
+        let denied = |event: &Event| match event {
+            Event::Settled(settled) => {
+                settled.call_id.number() > 0
+                    && settled.reply.reply_type == ReplyType::Denied
+                    && CUT_OFF.iter().all(|code| code.as_str() != settled.reply.code)
+            }
+            Event::Root(_)
+            | Event::Entity(_)
+            | Event::Cast(_)
+            | Event::Attempt(_)
+            | Event::Opened(_)
+            | Event::Started(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::End(_)
+            | Event::Failed(_)
+            | Event::Reward(_)
+            | Event::Other { .. } => false,
+        };
+        let count = events.iter().filter(|(_, event)| denied(event)).count();
+        self.calls_denied.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// The entity whose cast is this scope; of an unknown one the root counts.
@@ -616,5 +649,9 @@ impl Words for Spoken<'_> {
             Some(guarded) => Fault::new(guarded.reply.code(), guarded.reply.message()),
             None => Fault::new(code, code.as_str()),
         }
+    }
+
+    fn redacted(&self, text: &str) -> String {
+        self.guard.redactor().text(text).into_owned()
     }
 }

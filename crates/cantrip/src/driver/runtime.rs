@@ -20,7 +20,7 @@ use cantrip_spend::AuthorizationRef;
 
 use super::environment::Base;
 use super::{Clerk, Halting, Idle};
-use crate::events::{Silent, Waited, Watcher};
+use crate::events::{Retrying, Silent, Waited, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
@@ -273,6 +273,15 @@ impl Runtime {
     pub(crate) fn waited(&self, waited: Waited) {
         // Watching changes nothing, not even by a bug of the watcher's.
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().waited(waited)));
+        if told.is_err() {
+            tracing::error!("a watcher panicked; what it was told is lost");
+        }
+    }
+
+    /// Tells the watcher that a request is made again.
+    pub(crate) fn retrying(&self, retrying: Retrying) {
+        // Watching changes nothing, not even by a bug of the watcher's.
+        let told = std::panic::catch_unwind(AssertUnwindSafe(|| self.watcher().retrying(retrying)));
         if told.is_err() {
             tracing::error!("a watcher panicked; what it was told is lost");
         }

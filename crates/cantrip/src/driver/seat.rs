@@ -67,7 +67,11 @@ pub(crate) enum Waiting {
     Approval {
         approvals: Vec<String>,
     },
-    Crystal(Fault),
+    /// Its crystal stays down. `detail` has the provider's words that the fault does not have.
+    Crystal {
+        fault: Fault,
+        detail: Option<String>,
+    },
     /// Someone asked it to rest.
     Interrupted,
     /// Its process ends.
@@ -82,7 +86,7 @@ impl Waiting {
                 approvals.extend(more);
                 Self::Approval { approvals }
             }
-            (one @ (Self::Approval { .. } | Self::Crystal(_) | Self::Interrupted | Self::HandedBack), _) => one,
+            (one @ (Self::Approval { .. } | Self::Crystal { .. } | Self::Interrupted | Self::HandedBack), _) => one,
         }
     }
 }
@@ -310,7 +314,7 @@ impl Seat {
                 Effect::WaitApproval { approval, .. } => {
                     return Ok(Rest::Waiting(Waiting::Approval { approvals: vec![approval] }));
                 }
-                Effect::Park(fault) => return Ok(Rest::Waiting(Waiting::Crystal(fault))),
+                Effect::Park { fault, detail } => return Ok(Rest::Waiting(Waiting::Crystal { fault, detail })),
                 Effect::Finish => {
                     self.run.withdraw(self.machine.unanswered()).await;
                     return Ok(Rest::Ended);
@@ -392,6 +396,7 @@ impl Seat {
                 return Ok(Some(Unpaid::Waited));
             }
         };
+        self.run.count_denied(&events);
         self.environs.scales.add(records, &events, &bodies);
         if self.stage.is_watched() {
             let loaded = Loaded(bodies.iter().map(|body| (body.hash(), Arc::clone(body.bytes()))).collect());

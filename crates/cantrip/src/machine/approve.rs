@@ -271,7 +271,9 @@ impl Machine {
 fn told(reason: &ApprovalReason) -> Value {
     match reason {
         ApprovalReason::Required => json!({"ward": "require_approval"}),
-        ApprovalReason::Trifecta { touched, toml } => json!({"ward": "trifecta", "touched": touched, "toml": toml}),
+        ApprovalReason::Trifecta { touched, toml, remedy } => {
+            json!({"ward": "trifecta", "touched": touched, "toml": toml, "remedy": remedy})
+        }
         ApprovalReason::Protected(Danger { path, why }) => json!({"path": path, "danger": why}),
     }
 }

@@ -520,17 +520,22 @@ impl Machine {
             None => codes::unreachable(crystal, "it stays away").into(),
         };
         let error = world.words.fault(refusal);
+        let detail = match &self.failing {
+            Some(Failing::Crystal(failure, _)) => failure.unsaid().map(|words| world.words.redacted(&words)),
+            Some(_) | None => None,
+        };
         let (cast_id, turn_id) = (self.facts.cast, self.asking()?.turn);
         let parked = Parked {
             cast_id,
             reason: ParkReason::CrystalUnavailable,
             turn_id,
             error: Some(error.clone()),
+            detail: detail.clone(),
             elapsed_ms: Some(super::millis_up(world.elapsed)),
         };
         self.draft(parked, world)?;
         self.asking()?.stage = Stage::Parked;
-        Ok(Effect::Park(error))
+        Ok(Effect::Park { fault: error, detail })
     }
 
     /// The request was given up: nobody knows whether it will be charged for.

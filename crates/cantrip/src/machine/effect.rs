@@ -50,6 +50,9 @@ impl fmt::Debug for World<'_> {
 pub(crate) trait Words {
     fn fault(&self, refusal: Refusal) -> Fault;
 
+    /// Returns the text without the secrets in it.
+    fn redacted(&self, text: &str) -> String;
+
     /// The reply of a program: what a record keeps of it.
     fn program_reply(&self, program: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault;
 }
@@ -99,7 +102,11 @@ pub(crate) enum Effect {
         call: CallId,
     },
     /// The crystal stays away; the run waits.
-    Park(Fault),
+    Park {
+        fault: Fault,
+        /// The provider's words that the fault does not have.
+        detail: Option<String>,
+    },
     /// The cast is over.
     Finish,
 }

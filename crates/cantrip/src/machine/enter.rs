@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use cantrip_canon::{Hash, Money, bytes_hash, stable_hash};
-use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit};
+use cantrip_circle::{ApprovalReason, Delegation, Labels, Permit, unasked};
 use cantrip_loom::{CallId, Error, Event, Judged};
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{ApprovalKind, Decided, Evaluation, Operation, ReasonCode, Ruling, Subject, Terms};
@@ -106,15 +106,15 @@ impl Entry {
         }
     }
 
-    fn trifecta(&self) -> Option<(&Labels, &str)> {
+    fn trifecta(&self) -> Option<(&Labels, &str, &str)> {
         trifecta(&self.reasons)
     }
 }
 
-/// What was touched before a call that completes the set, and the line that says otherwise.
-fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str)> {
+/// What was touched before a call that completes the set, the line that says otherwise, and what to do in words.
+fn trifecta(reasons: &[ApprovalReason]) -> Option<(&Labels, &str, &str)> {
     reasons.iter().find_map(|reason| match reason {
-        ApprovalReason::Trifecta { touched, toml } => Some((touched, toml.as_str())),
+        ApprovalReason::Trifecta { touched, toml, remedy } => Some((touched, toml.as_str(), remedy.as_str())),
         ApprovalReason::Required | ApprovalReason::Protected(_) => None,
     })
 }
@@ -291,9 +291,9 @@ impl Machine {
     ) -> Refusal {
         let decision = &decided.decision;
         match (decision.reason_code.as_str(), self.verdict_on(number), trifecta(reasons)) {
-            ("policy_denied.trifecta", _, Some((touched, toml))) => {
-                let data = json!({"touched": touched, "reason_code": decision.reason_code});
-                codes::trifecta(gate, toml).data(data).into()
+            ("policy_denied.trifecta", _, Some((touched, toml, remedy))) => {
+                let data = json!({"reason_code": decision.reason_code});
+                unasked(gate, touched, toml, remedy).data(data).into()
             }
             ("policy_denied.approval_refused" | "policy_denied.approval_expired", Some(verdict), _) => {
                 verdict.refusal(gate.to_owned())
@@ -508,6 +508,10 @@ mod tests {
         fn program_reply(&self, _: &EndedProgram<'_>, answer: Result<Filled<Success>, Refusal>) -> Fault {
             let code = answer.map_or_else(|refusal| refusal.code(), |filled| filled.code());
             Fault::new(code, code.as_str())
+        }
+
+        fn redacted(&self, text: &str) -> String {
+            text.to_owned()
         }
     }
 

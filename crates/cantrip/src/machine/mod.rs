@@ -494,7 +494,7 @@ impl Machine {
             | Effect::Sleep(_)
             | Effect::Spawn(_)
             | Effect::WaitApproval { .. }
-            | Effect::Park(_)
+            | Effect::Park { .. }
             | Effect::Finish => true,
         };
         if !waits || self.pending.is_empty() {

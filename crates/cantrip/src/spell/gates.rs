@@ -52,6 +52,21 @@ pub struct GateSpell {
     pub settlement: Option<SettlementSpell>,
 }
 
+impl GateSpell {
+    /// Returns whether it is a gate from outside whose table has no labels, so that it counts as all three.
+    pub fn is_unlabelled(&self) -> bool {
+        let outside = match &self.kind {
+            GateKind::Command { .. } | GateKind::Endpoint(_) | GateKind::Server(_) => true,
+            GateKind::Plain
+            | GateKind::Delegation { .. }
+            | GateKind::Files { .. }
+            | GateKind::Fetch { .. }
+            | GateKind::Shell(_) => false,
+        };
+        outside && self.labels.is_none()
+    }
+}
+
 /// Something that stands in the spell, or in a file beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
@@ -381,6 +396,8 @@ impl Spell {
         };
         if let Some(labels) = &gate.labels {
             made = made.labelled(labels.iter().copied());
+        } else if gate.is_unlabelled() {
+            made = made.unlabelled_in(&gate.name);
         }
         if let Some(description) = &gate.description {
             made = made.described(description);

@@ -226,6 +226,15 @@ impl Spell {
         of_children.chain([self.medium]).collect()
     }
 
+    /// Returns the gates that count as risky because their tables have no labels; none where the spell allows the three
+    /// labels together.
+    pub fn unlabelled_gates(&self) -> Vec<&str> {
+        if self.wards.get("allow_trifecta").is_some_and(|reason| !reason.is_null()) {
+            return Vec::new();
+        }
+        self.gates.iter().filter(|gate| gate.is_unlabelled()).map(|gate| gate.name.as_str()).collect()
+    }
+
     /// The same spell with another crystal. What it knows about its own holds for no other.
     #[must_use]
     pub fn cast_with(self, crystal: ModelName) -> Self {

@@ -187,7 +187,8 @@ impl Spell {
                 format!("one of its tools would be called {}, which is a gate of ours; rename this table", ours.name());
             return Err(issue(gate, "mcp", rule));
         }
-        Ok(made.into_iter().map(|made| made.ephemeral(gate.ephemeral)).collect())
+        let marked = |made: AnyGate| if gate.is_unlabelled() { made.unlabelled_in(&gate.name) } else { made };
+        Ok(made.into_iter().map(|made| marked(made).ephemeral(gate.ephemeral)).collect())
     }
 }
 

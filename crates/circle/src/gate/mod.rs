@@ -141,6 +141,13 @@ impl AnyGate {
         self
     }
 
+    /// The same gate, whose table in a spell has no labels: whoever is refused a call is told where they could be.
+    #[must_use]
+    pub fn unlabelled_in(mut self, table: &str) -> Self {
+        Arc::make_mut(&mut self.promises).unlabelled_in = Some(table.to_owned());
+        self
+    }
+
     /// The same gate with further labels, where someone else says what it brings in: that can only raise them.
     #[must_use]
     pub fn raised(mut self, labels: impl IntoIterator<Item = Label>) -> Self {

@@ -31,6 +31,9 @@ pub struct Promises {
     /// The JSON Schema of the arguments, an object whose properties stand in declared order.
     pub parameters: Value,
     pub labels: Labels,
+    /// The table of a spell that says nothing about its labels, so that it counts as all three; none where somebody has
+    /// said what it brings in.
+    pub unlabelled_in: Option<String>,
     pub purity: Purity,
     /// The loom keeps its results; the context shows a placeholder.
     pub ephemeral: bool,
@@ -56,6 +59,7 @@ impl Promises {
             description: description.into(),
             parameters,
             labels: Labels::none(),
+            unlabelled_in: None,
             purity: Purity::Effects,
             ephemeral: false,
             polling: false,

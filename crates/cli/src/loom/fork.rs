@@ -11,6 +11,7 @@ use cantrip_service::{Branch, Service};
 use serde_json::json;
 
 use super::find;
+use crate::approve::{self, Approvals};
 use crate::cast::finish;
 use crate::given;
 use crate::origin::{self, Found, Wanted};
@@ -107,14 +108,18 @@ impl Fork {
         let mut viewer = Viewer::new(shows);
         viewer.begin(&spell, None, &store);
         viewer.counts_from(turn.sequence);
-        let service = Service::new(viewer.house(&store, guard));
+        let service = Service::new(viewer.house(&store, guard).askable(approve::somebody_is_here(shows)));
         let cancel = Cancel::new();
         let fresh = match self.environment {
             Wished::Restored => false,
             Wished::Fresh => true,
         };
         let branch = Branch { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..Branch::default() };
-        let reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
+        let mut reply = viewer.watch(&cancel, service.fork(&cantrip, at, branch)).await;
+        let mut approvals = Approvals::new(&spell, shows);
+        while let Some(run) = approvals.decided(&service, &reply).await {
+            reply = viewer.watch(&cancel, service.resume(&cantrip, run, &cancel)).await;
+        }
         Ok(ExitCode::from(finish(&viewer, present, shows, &store, reply)))
     }
 }

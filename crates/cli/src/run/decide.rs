@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
 use cantrip::{Deciding, Pending};
-use cantrip_reply::{Guard, Refusal, codes};
+use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
@@ -57,13 +57,28 @@ impl Waiting {
             }
             decided = Some(guarded);
         }
-        let Some(guarded) = decided else { return Err(nothing(run)) };
+        let Some(mut guarded) = decided else { return Err(nothing(run)) };
+        let left = service.pending(run).await?;
+        if let (Some(last), false) = (chosen.last(), left.is_empty()) {
+            // It still waits for a person, and a script that would resume it now has to know.
+            let (id, word) = (last.approval_id.to_string(), if refusal.is_none() { "approved" } else { "refused" });
+            let approvals: Vec<_> = left.iter().map(|asked| asked.approval_id).collect();
+            let data = json!({"run_state": "waiting", "approvals": approvals});
+            let filled = codes::changed("approval", id, word).data(data);
+            guarded = guard.call(Call::surface("decide").run(run), |rb| async { rb.success(filled) }).await;
+        }
         let word = if refusal.is_none() { "approved" } else { "refused" };
         let mut text = String::new();
         for asked in &chosen {
             let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), told(asked));
         }
-        let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
+        if left.is_empty() {
+            let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
+        } else {
+            let count = left.len();
+            let calls = if count == 1 { "1 call still waits".to_owned() } else { format!("{count} calls still wait") };
+            let _ = writeln!(text, "  {DIM}{calls} for a decision: {} run show {run}{}{DIM:#}", program(), store.again);
+        }
         Ok(present.reply(guarded, || text))
     }
 

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId, Timestamp};
-use cantrip::loom::{AnyLoom, CastView, Ending, Error, Journal, Loom, Page, RunState, RunView, Spent, Usage};
+use cantrip::loom::{
+    AnyLoom, CastView, Ending, Error, Journal, Loom, Page, ParkReason, Parked, RunState, RunView, Spent, Usage,
+};
 use cantrip::{MachineClock, Pending, store_refusal};
 use cantrip_canon::Clock;
 use cantrip_reply::{Call, Guard, Refusal, codes};
@@ -12,11 +14,13 @@ use cantrip_service::Service;
 use serde::Serialize;
 
 use super::costs::{self, Costs, EntityCost};
+use crate::approve::joins_the_three;
 use crate::limits::RUNS_LISTED_MAX;
 use crate::loom::find;
 use crate::present::{BOLD, DIM, Present, cut, harmless, program, width};
 use crate::process::{self, Presence};
 use crate::store::Store;
+use crate::waiting::CrystalFault;
 use crate::watch::{Shows, Viewer, cost};
 
 /// Which of them.
@@ -208,6 +212,9 @@ struct Whole {
     /// The calls that wait for a person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<Pending>,
+    /// Why it rests, if it was parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<Parked>,
     /// What it took, with its children.
     costs: Costs,
 }
@@ -224,9 +231,14 @@ pub(super) async fn show(
     let view = store.loom.run(run).await.map_err(stored)?;
     let cast = cast_of(&store.loom, &view).await.map_err(stored)?;
     let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
-    let pending = if view.state == RunState::Waiting { service.pending(run).await? } else { Vec::new() };
+    let (pending, parked) = match view.state {
+        RunState::Waiting => (service.pending(run).await?, service.parked(run).await?),
+        RunState::Queued | RunState::Running | RunState::Terminated | RunState::Truncated | RunState::Failed => {
+            (Vec::new(), None)
+        }
+    };
     let costs = costs::of(&store.loom, run).await.map_err(stored)?;
-    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending, costs };
+    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending, parked, costs };
     let text = told(&whole, &store);
     let filled = codes::read(format!("run {run}")).value(&whole);
     let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
@@ -265,7 +277,7 @@ fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
     rows
 }
 
-fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
+fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> String {
     let run = &row.run;
     let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", run.run_id, row.standing.word());
     let mut line = |what: &str, said: &str| {
@@ -325,12 +337,22 @@ fn told(Whole { row, cast, pending, costs }: &Whole, store: &Store) -> String {
     for asked in pending {
         let call = super::decide::call(&asked.gate, &asked.args);
         line("waits", &format!("{call}{} until {}", super::decide::told(asked), asked.expires_at));
-        if let Some(toml) = asked.reasons.pointer("/0/toml").and_then(|toml| toml.as_str()) {
-            line("", &format!("it would join private data, untrusted content and a way out: {toml}"));
+        if let Some(why) = joins_the_three(asked) {
+            line("", &why);
         }
         for danger in crate::approve::dangers(&asked.reasons) {
             line("", &danger);
         }
+    }
+    match parked.as_ref().map(|parked| (parked.reason, CrystalFault::of_record(parked))) {
+        Some((ParkReason::CrystalUnavailable, Some(fault))) => {
+            line("waits", &format!("for its crystal: {} ({})", fault.said(), fault.code()));
+            line("hint", fault.advice());
+        }
+        Some((ParkReason::CrystalUnavailable, None)) => line("waits", "for its crystal, which does not answer"),
+        Some((ParkReason::Interrupted, _)) => line("waits", "to be resumed: it was interrupted"),
+        Some((ParkReason::HandedBack, _)) => line("waits", "to be resumed: its process ended and handed it back"),
+        None => {}
     }
     let next = match row.standing {
         Standing::Waiting if !pending.is_empty() => format!("run approve {id}"),

@@ -15,6 +15,8 @@ pub(super) enum Given {
     Intent(String),
     Command(String),
     Refused(Refusal),
+    /// Someone pressed Ctrl-C where a script is read.
+    Interrupted,
     End,
 }
 
@@ -49,7 +51,7 @@ impl Input {
             let read = match self {
                 Self::Typed(typing) => typed(typing).await,
                 Self::Piped(presses) => tokio::select! { biased;
-                    () = presses.next() => Read::End,
+                    () = presses.next() => return Given::Interrupted,
                     // A read that nobody waits for any more ends with the process.
                     read = blocking(|| piped(&mut io::stdin().lock())) => read,
                 },

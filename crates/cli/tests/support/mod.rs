@@ -84,12 +84,11 @@ impl Folder {
         command.env("PATH", path).stdin(Stdio::null()).output().expect("bash runs")
     }
 
+    /// Runs a command with `--json`. Its exit status has to be the one that its envelope stands for.
     #[track_caller]
     pub fn envelope(&self, arguments: &[&str], code: AnyCode) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
-        let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        assert_envelope(&envelope, code);
-        envelope
+        enveloped(&output, code)
     }
 
     /// The value that a look at the loom gives.
@@ -178,6 +177,31 @@ pub fn own_postgres() -> Option<String> {
     let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let sign = if url.contains('?') { '&' } else { '?' };
     Some(format!("{url}{sign}schema=c{}_{now}_{next}", std::process::id()))
+}
+
+/// The envelope that a command with `--json` printed; its exit status has to be the one that the envelope stands for.
+#[track_caller]
+pub fn enveloped(output: &Output, code: AnyCode) -> Value {
+    let envelope = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_envelope(&envelope, code);
+    assert_eq!(output.status.code(), Some(status_of(&envelope)), "{output:?}");
+    envelope
+}
+
+/// The exit status of an envelope, as docs/replies.md tells a script to compute it.
+fn status_of(envelope: &Value) -> i32 {
+    let data = &envelope["data"];
+    if data["run_state"] == "waiting" {
+        return 5;
+    }
+    match (id(&envelope["reply_type"]), data["state"].as_str(), data["reason"].as_str()) {
+        ("S", Some("waiting"), Some("interrupted")) => 130,
+        ("S", Some("waiting"), _) => 5,
+        ("S", _, _) => 0,
+        ("I", _, _) => 2,
+        ("D", _, _) => 3,
+        (_, _, _) => 4,
+    }
 }
 
 #[track_caller]

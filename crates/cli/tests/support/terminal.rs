@@ -41,6 +41,15 @@ pub struct Terminal {
 impl Terminal {
     /// Runs the binary on a terminal of 80 columns.
     pub fn run(folder: &Folder, arguments: &[&str]) -> Self {
+        Self::start(folder, arguments, None)
+    }
+
+    /// The same with standard output going into a file.
+    pub fn run_into(folder: &Folder, arguments: &[&str], output: File) -> Self {
+        Self::start(folder, arguments, Some(output))
+    }
+
+    fn start(folder: &Folder, arguments: &[&str], output: Option<File>) -> Self {
         let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("it is ours");
         unlockpt(&master).expect("it can be opened");
@@ -52,7 +61,8 @@ impl Terminal {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_cantrip")]).args(arguments);
         folder.around(&mut command);
-        command.env("TERM", "xterm-256color").stdin(open()).stdout(open()).stderr(open());
+        let output = output.unwrap_or_else(open);
+        command.env("TERM", "xterm-256color").stdin(open()).stdout(output).stderr(open());
         let child = command.spawn().expect("the binary runs");
         drop(command);
         let keys = File::from(master);
@@ -77,6 +87,11 @@ impl Terminal {
     /// Types a line.
     pub fn line(&mut self, text: &str) {
         self.send(&format!("{text}{ENTER}"));
+    }
+
+    /// What was drawn so far, with the marks that only a terminal reads.
+    pub fn raw(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
     /// What was drawn so far, without the marks that only a terminal reads.

@@ -135,7 +135,7 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
     let mut handed_back = None;
     for reason in [ParkReason::Interrupted, ParkReason::CrystalUnavailable, ParkReason::HandedBack] {
         let parked = weaver.cast("parked").await;
-        let rests = Parked { cast_id: parked.cast, reason, turn_id: None, error: None, elapsed_ms: None };
+        let rests = Parked { cast_id: parked.cast, reason, turn_id: None, error: None, detail: None, elapsed_ms: None };
         let step = Step::holds(weaver.step_id(), parked.lease.clone()).record(weaver.draft(rests));
         weaver.commit(step).await;
         store.release(&parked.lease).await.expect("held");

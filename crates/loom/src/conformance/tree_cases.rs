@@ -435,6 +435,7 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
         reason: ParkReason::CrystalUnavailable,
         turn_id: None,
         error: None,
+        detail: None,
         elapsed_ms: Some(5),
     };
     let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(parked));

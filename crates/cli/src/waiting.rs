@@ -1,0 +1,55 @@
+//! Why a run waits for its crystal: what its provider said, and what a person can do about it.
+
+use cantrip::loom::Parked;
+use cantrip::parked;
+use cantrip_reply::ReplyType;
+use serde_json::{Map, Value};
+
+use crate::present::{BOLD, DIM, colour, harmless};
+
+/// The fault that parked a run, as a person reads it.
+#[derive(Debug)]
+pub(crate) struct CrystalFault {
+    code: String,
+    message: String,
+    /// The provider's words that the message does not have.
+    detail: Option<String>,
+}
+
+impl CrystalFault {
+    /// Reads it from the data of a reply that says that a run waits.
+    pub(crate) fn of_reply(data: &Map<String, Value>) -> Option<Self> {
+        let fault = data.get("fault")?;
+        let text = |key: &str| fault.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { code: text("code")?, message: text("message")?, detail: text("detail") })
+    }
+
+    /// Reads it from the record that parked a run.
+    pub(crate) fn of_record(parked: &Parked) -> Option<Self> {
+        let error = parked.error.as_ref()?;
+        let (code, message) = (error.mark.code.clone(), error.message.clone());
+        Some(Self { code, message, detail: parked.detail.clone() })
+    }
+
+    /// Returns what the provider said, on one line.
+    pub(crate) fn said(&self) -> String {
+        let detail = self.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+        harmless(&format!("{}{detail}", self.message)).replace('\n', " ")
+    }
+
+    /// Returns what a person can do about it.
+    pub(crate) fn advice(&self) -> &'static str {
+        parked::advice(&self.code)
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// Returns message, hint and code, as a refusal looks.
+    pub(crate) fn drawn(&self) -> String {
+        let style = colour(ReplyType::Failure);
+        let (said, advice, code) = (self.said(), self.advice(), self.code());
+        format!("{style}waiting:{style:#} {said}\n{BOLD}hint:{BOLD:#} {advice}\n{DIM}{code}{DIM:#}")
+    }
+}
