@@ -19,6 +19,7 @@ mod live;
 mod machine;
 pub mod parked;
 pub mod policy;
+mod predicts;
 pub mod recipe;
 mod replay;
 mod resume;
@@ -36,6 +37,7 @@ pub use episode::{AnswerFault, Cancel, CastReply};
 pub use fork::{Continuing, Forking};
 pub use funds::{Funds, Nameless, owner_of};
 pub use live::{Live, Upserts};
+pub use predicts::{PredictAsked, Predicts, PreparedPredict};
 pub use recipe::{Cantrip, loom_named};
 
 /// A gate from a function: the schema from its arguments, the description from its doc comment.

@@ -320,6 +320,10 @@ impl Again<'_> {
                 Effect::Spawn(spawning) => Happened::Grown(
                     spawning.children.iter().map(|child| replay.grown(child.entity, &self.told)).collect(),
                 ),
+                Effect::Prepare(preparing) => Happened::Prepared(match replay.unprepared(preparing.call.number()) {
+                    Some(refusal) => Err(refusal),
+                    None => Ok(None),
+                }),
                 Effect::RunProgram(starting) => match replay.rolled_back(&machine.program_call()) {
                     Some(output) => Happened::Ran(output.clone(), None),
                     None => {

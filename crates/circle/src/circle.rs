@@ -89,6 +89,8 @@ pub struct Delegates {
     pub max_turns: Option<u64>,
     /// Children of one cast, through whichever gate; a batch that does not fit is refused whole.
     pub most: Option<u64>,
+    /// The signatures that the built-in gate `predict` may ask; none for every other gate.
+    pub signatures: Option<Vec<String>>,
 }
 
 /// What a gate is to its circle.
@@ -96,7 +98,14 @@ pub struct Delegates {
 pub(crate) enum Role {
     Plain,
     Done,
-    Delegate { batch: bool, delegates: Delegates },
+    Delegate {
+        batch: bool,
+        delegates: Delegates,
+    },
+    /// It asks these signatures.
+    Predict {
+        signatures: Vec<String>,
+    },
 }
 
 /// A gate as a circle holds it.
@@ -256,7 +265,7 @@ impl Circle {
             let names: Vec<String> = held.schema.properties().into_iter().map(|property| property.name).collect();
             let answer = match (&held.role, &self.inner.answer) {
                 (Role::Done, Some(answer)) => format!(" The answer must fit this JSON Schema: {}", answer.written()),
-                (Role::Done | Role::Plain | Role::Delegate { .. }, _) => String::new(),
+                (Role::Done | Role::Plain | Role::Delegate { .. } | Role::Predict { .. }, _) => String::new(),
             };
             format!("{}({}): {}{answer}", promises.name, names.join(", "), promises.description)
         };
@@ -358,7 +367,7 @@ pub(crate) fn ward_off(
         let ward = match held.role {
             _ if wards.remove_gate.contains(name) => Some("remove_gate"),
             Role::Delegate { .. } if childless => Some("max_depth"),
-            Role::Delegate { .. } | Role::Plain | Role::Done => None,
+            Role::Delegate { .. } | Role::Predict { .. } | Role::Plain | Role::Done => None,
         };
         match ward {
             Some(ward) => {
@@ -514,8 +523,9 @@ impl Builder {
     }
 }
 
-fn role(name: &str, delegates: Delegates) -> Role {
+fn role(name: &str, mut delegates: Delegates) -> Role {
     match name {
+        "predict" => delegates.signatures.take().map_or(Role::Plain, |signatures| Role::Predict { signatures }),
         "done" => Role::Done,
         "call_agent" => Role::Delegate { batch: false, delegates },
         "call_agent_batch" => Role::Delegate { batch: true, delegates },

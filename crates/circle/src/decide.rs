@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::arguments;
 use crate::circle::{Circle, Held, Role};
-use crate::delegation::{Delegation, delegation};
+use crate::delegation::{Delegation, PredictCall, delegation};
 use crate::gate::{AnyGate, Belongings, Danger, Executed, Identity, Listener, Stop, canonical_name, run::Crossing};
 use crate::limits::NEAREST_MAX;
 use crate::ward::{MediumLimits, Reach, Restriction};
@@ -247,7 +247,9 @@ impl Circle {
     fn fitting(&self, held: &Held, arguments: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
         let value = Value::Object(arguments);
         match held.role {
-            Role::Plain | Role::Delegate { .. } => held.schema.check(held.gate.name(), &value)?,
+            Role::Plain | Role::Delegate { .. } | Role::Predict { .. } => {
+                held.schema.check(held.gate.name(), &value)?
+            }
             Role::Done => {
                 if let Some(first) = held.schema.violations(&value).into_iter().next() {
                     return Err(misfit(held, first.path, first.rule).into());
@@ -315,7 +317,20 @@ impl Circle {
                     return Ok(self.permit(held, arguments));
                 }
                 let gate = held.gate.name().to_owned();
-                Ok(Effect::Delegate(Delegation { gate, arguments, batch: *batch, children }))
+                Ok(Effect::Delegate(Delegation { gate, arguments, batch: *batch, children, predict: None }))
+            }
+            Role::Predict { signatures } => {
+                let signature = arguments.get("signature").and_then(Value::as_str).unwrap_or_default().to_owned();
+                if !signatures.contains(&signature) {
+                    let filled = codes::not_authorized(
+                        format!("signature {signature}"),
+                        "the gate predict of this circle does not list it",
+                    );
+                    return Err(filled.data(serde_json::json!({ "signatures": signatures })).into());
+                }
+                let input = arguments.get("input").cloned().unwrap_or_default();
+                let (gate, predict) = (held.gate.name().to_owned(), Some(PredictCall { signature, input }));
+                Ok(Effect::Delegate(Delegation { gate, arguments, batch: false, children: Vec::new(), predict }))
             }
         }
     }
@@ -345,7 +360,9 @@ fn misfit(held: &Held, path: String, rule: String) -> Filled<Invalid> {
     match held.role {
         Role::Done if path.is_empty() => codes::done_malformed(rule),
         Role::Done => codes::done_malformed(format!("{rule} at {path}")),
-        Role::Plain | Role::Delegate { .. } => codes::schema(format!("arguments of {}", held.gate.name()), path, rule),
+        Role::Plain | Role::Delegate { .. } | Role::Predict { .. } => {
+            codes::schema(format!("arguments of {}", held.gate.name()), path, rule)
+        }
     }
 }
 

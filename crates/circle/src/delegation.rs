@@ -15,16 +15,26 @@ use crate::gate::{Schema, builtin, canonical_name};
 use crate::limits::{BATCH_REQUESTS_MAX, CONTEXT_BYTES_MAX};
 use crate::ward::Wards;
 
-/// Children to be cast, in request order; at least one.
+/// Children to be cast, in request order, at least one; or a predict, which the loop makes a child of.
 #[derive(Debug, Clone)]
 pub struct Delegation {
-    /// `call_agent` or `call_agent_batch`.
+    /// `call_agent`, `call_agent_batch` or `predict`.
     pub gate: String,
     /// As they are recorded.
     pub arguments: Map<String, Value>,
     /// Whether the answer is a list.
     pub batch: bool,
     pub children: Vec<Child>,
+    /// What is asked of a signature; then there are no children yet.
+    pub predict: Option<PredictCall>,
+}
+
+/// A signature and the input that it is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PredictCall {
+    /// As the spell lists it.
+    pub signature: String,
+    pub input: Value,
 }
 
 /// A child to be cast.

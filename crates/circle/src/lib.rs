@@ -30,7 +30,7 @@ mod program_end;
 pub use circle::{Builder, Circle, CircleFault, Delegates};
 pub use decide::{ApprovalReason, Asked, Decision, Effect, Given, Permit, Standing, unasked};
 pub use definition::Definition;
-pub use delegation::{Child, Delegation, SystemPrompt};
+pub use delegation::{Child, Delegation, PredictCall, SystemPrompt};
 pub use gate::{AnyGate, Gate};
 pub use label::{Label, LabelFault, Labels};
 pub use medium::{Medium, MediumKind};

@@ -1,9 +1,9 @@
 //! `cantrip predict`: an input goes in, an output that fits comes out, and a receipt says what happened.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::{Money, RunId};
@@ -11,12 +11,13 @@ use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, ModelName};
 use cantrip::loom::Contracts;
 use cantrip::spend::AuthorizationRef;
-use cantrip::{Cancel, store_refusal};
+use cantrip::{Cancel, PredictAsked, Predicts, PreparedPredict, Runtime, store_refusal};
 use cantrip_ds::contract::{Params, PredictKey, Signature, SignatureId};
 use cantrip_ds::{Crystals, PredictReply, Predicted, Predicting, Predictor, TraceMode, Traces};
 use cantrip_reply::{Call, Envelope, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use crate::artifact;
@@ -388,8 +389,12 @@ pub(crate) async fn resumed(
 
 /// Where long traces lie, and how long: as it was settled, else beside the store.
 pub(crate) fn traces(store: &Store) -> Result<Traces, Refusal> {
+    traces_beside(store.beside.as_deref())
+}
+
+fn traces_beside(beside: Option<&Path>) -> Result<Traces, Refusal> {
     let config = config::here()?;
-    let traces = match (&config.trace_store, &store.beside) {
+    let traces = match (&config.trace_store, beside) {
         (Some(base), _) => {
             Traces::at(base).map_err(|fault| codes::config_invalid("trace.store", base.as_str(), fault.to_string()))?
         }
@@ -400,6 +405,36 @@ pub(crate) fn traces(store: &Store) -> Result<Traces, Refusal> {
         Some(days) => traces.kept_for(Duration::from_secs(days * 24 * 60 * 60)),
         None => traces,
     })
+}
+
+/// Answers the gate `predict` of casts. What it needs is opened when the first of them asks.
+struct InsideCasts {
+    runtime: Runtime,
+    beside: Option<PathBuf>,
+    predictor: OnceLock<Predictor>,
+}
+
+/// The same house, whose casts can ask signatures.
+pub(crate) fn inside_casts(runtime: &Runtime, store: &Store) -> Runtime {
+    let (own, beside) = (runtime.clone(), store.beside.clone());
+    runtime.predicting_with(InsideCasts { runtime: own, beside, predictor: OnceLock::new() })
+}
+
+impl InsideCasts {
+    fn predictor(&self) -> Result<&Predictor, Refusal> {
+        if let Some(predictor) = self.predictor.get() {
+            return Ok(predictor);
+        }
+        let traces = traces_beside(self.beside.as_deref())?;
+        let predictor = Service::new(self.runtime.clone()).predictor(crystals(None), traces);
+        Ok(self.predictor.get_or_init(|| predictor))
+    }
+}
+
+impl Predicts for InsideCasts {
+    fn prepare(&self, asked: PredictAsked) -> BoxFuture<'_, Result<PreparedPredict, Refusal>> {
+        Box::pin(async move { self.predictor()?.prepare(asked).await })
+    }
 }
 
 /// How far a batch has come, on one line of standard error.

@@ -76,6 +76,7 @@ impl Serve {
             None => runtime,
         };
         let runtime = if address.ip().is_loopback() { runtime } else { runtime.open_beyond_this_machine() };
+        let runtime = crate::predict::inside_casts(&runtime, &store);
         let house = House::open(runtime, Shelf::new(Arc::clone(&store))?);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cantrip_ds::Catalog;
 use cantrip_ds::contract::{Files, Signature, SignatureId, SignatureOrigin};
+use cantrip_ds::{Catalog, is_called};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
@@ -65,13 +65,8 @@ pub(crate) async fn named(catalog: &Catalog, asked: &str) -> Result<SignatureId,
             known.push((row.signature_id, None));
         }
     }
-    let fits = |id: &SignatureId| {
-        let id = id.to_string();
-        let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
-        let ends = |whole: &str| whole == asked || whole.ends_with(&format!("/{asked}"));
-        ends(&id) || ends(unversioned)
-    };
-    let mut found: Vec<(SignatureId, Option<Signature>)> = known.into_iter().filter(|(id, _)| fits(id)).collect();
+    let mut found: Vec<(SignatureId, Option<Signature>)> =
+        known.into_iter().filter(|(id, _)| is_called(id, asked)).collect();
     // Of several versions the newest is meant.
     found.sort_by_key(|(id, _)| id.version());
     let one_name =

@@ -145,6 +145,7 @@ impl Viewer {
             Some(owner) => runtime.owned_by(owner),
             None => runtime,
         };
+        let runtime = crate::predict::inside_casts(&runtime, store);
         match self.shows {
             Shows::Drawn | Shows::Upserts => runtime.watched_by(self.current.clone()),
             Shows::Nothing => runtime,
@@ -341,6 +342,7 @@ fn root(spell: &Spell) -> String {
             GateKind::Files { root, .. } => root.as_deref(),
             GateKind::Plain
             | GateKind::Delegation { .. }
+            | GateKind::Predict { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
             | GateKind::Endpoint(_)

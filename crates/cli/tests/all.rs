@@ -29,6 +29,7 @@ mod mcp_suite;
 mod models;
 mod parked;
 mod pointers;
+mod predicting;
 mod programs;
 mod protected_files;
 mod providers;

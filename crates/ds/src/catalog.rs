@@ -41,6 +41,14 @@ pub struct Added {
     pub new: bool,
 }
 
+/// Whether a signature can be called so: by its id, or by the end of it, with or without its version.
+pub fn is_called(id: &SignatureId, asked: &str) -> bool {
+    let id = id.to_string();
+    let unversioned = id.rsplit_once(".v").map_or(id.as_str(), |(name, _)| name);
+    let ends = |whole: &str| whole == asked || whole.ends_with(&format!("/{asked}"));
+    ends(&id) || ends(unversioned)
+}
+
 /// The reply about a row that is not what was written.
 pub(crate) fn altered(fault: &Altered) -> Refusal {
     codes::record_altered(fault.kind, fault.id.as_str(), fault.field).into()
@@ -125,6 +133,20 @@ impl Catalog {
     pub async fn version(&self) -> Result<Hash, Refusal> {
         let rows = self.all().await?;
         Ok(catalog_version_of(rows.iter().map(|row| (&row.signature_id, row.hashes))))
+    }
+
+    /// The published signature of this name: its id, or the end of an id that only one has (`Classify`,
+    /// `text/Classify.v1`). Of several versions the newest is meant; retired ones are left out.
+    pub async fn named(&self, asked: &str) -> Result<SignatureId, Refusal> {
+        let known = self.all().await?.into_iter().filter(|row| row.retired_at.is_none()).map(|row| row.signature_id);
+        let mut found: Vec<SignatureId> = known.filter(|id| is_called(id, asked)).collect();
+        found.sort_by_key(SignatureId::version);
+        let one_name = found.iter().all(|id| (id.namespace(), id.name()) == (found[0].namespace(), found[0].name()));
+        found.pop().filter(|_| one_name).ok_or_else(|| {
+            let hint = "cantrip sig ls shows what there is; cantrip sig add FILE publishes a signature";
+            let data = serde_json::json!({"reason": "signature_not_found", "hint": hint});
+            codes::contract_unknown("signature", asked).data(data).into()
+        })
     }
 
     /// A signature by its id; an unknown one is refused.

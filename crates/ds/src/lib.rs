@@ -8,6 +8,7 @@ mod catalog;
 mod evidence;
 mod export;
 mod history;
+mod inside;
 pub mod limits;
 mod objects;
 mod papers;
@@ -20,7 +21,7 @@ mod trace;
 mod verify;
 
 pub use cantrip_contract as contract;
-pub use catalog::{Added, Catalog};
+pub use catalog::{Added, Catalog, is_called};
 pub use export::{Exported, papers};
 pub use objects::BaseFault;
 pub use predict::{Crystals, PredictReply, Predicted, Predicting, Predictor};

@@ -39,6 +39,8 @@ pub(crate) struct Filing {
     pub traces: Traces,
     /// What the model is told, for a full trace.
     pub prompt: Value,
+    /// The call of a cast that asked for it; none for a predict of its own.
+    pub caller: Option<Value>,
     pub noted: Mutex<Noted>,
 }
 
@@ -172,12 +174,16 @@ impl Clerk for Files {
     fn opens(&self, opens: &Opens) -> Papers {
         let filing = &self.0;
         let row = filing.row(opens, filing.key.clone(), None);
-        let told = json!({
+        let mut told = json!({
             "v": 1, "predict_id": filing.predict, "signature_id": filing.signature, "compiled_id": filing.artifact,
             "params_hash": filing.input.hash(), "request_hash": filing.request_hash, "purpose": filing.purpose,
             "structured_mode": filing.asked.structured_mode.as_str(), "asked": to_value(&filing.asked).unwrap_or_default(),
             "began": to_value(&filing.began).unwrap_or_default(),
         });
+        if let Some(caller) = &filing.caller {
+            told["entity_id"] = json!(opens.entity);
+            told["caller"] = caller.clone();
+        }
         Papers {
             records: vec![record(OPENED, told)],
             rows: vec![Row::Predict(Box::new(row))],
@@ -311,7 +317,12 @@ impl Clerk for Files {
             "v": 1, "predict_id": filing.predict, "status": status, "error_code": error_code,
             "output_hash": output_hash,
         });
-        Papers { records: vec![record("predict.closed", told)], rows, bodies }
+        // Inside a cast the run goes on, and that record would end it: the end of the child's cast says it there.
+        let records = match filing.caller {
+            None => vec![record("predict.closed", told)],
+            Some(_) => Vec::new(),
+        };
+        Papers { records, rows, bodies }
     }
 }
 

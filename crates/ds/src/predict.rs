@@ -23,7 +23,8 @@ use cantrip::spend::{
     Authorization, AuthorizationRef, CallKey, Decided, Decision, Operation, PolicyInput, Principal, Ruling, evaluate,
 };
 use cantrip::{
-    Cancel, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, policy_denial, store_refusal,
+    Cancel, Cantrip, CastReply, Casting, Funds, Nameless, Opens, Runtime, loom_named, owner_of, policy_denial,
+    store_refusal,
 };
 use cantrip_contract::{
     Artifact, CanaryScope, CompiledId, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose, ReceiptDraft,
@@ -219,6 +220,16 @@ pub(crate) struct Ready {
     pub filing: Filing,
 }
 
+/// What is asked for, once it is known that it can be.
+pub(crate) struct Drawing {
+    pub signature: Signature,
+    pub input: Value,
+    pub body: Body,
+    pub request_hash: Hash,
+    pub budget: Budget,
+    pub started: Now,
+}
+
 /// Whether there is something of it already.
 pub(crate) enum Begin {
     Opens,
@@ -324,14 +335,9 @@ impl Predictor {
         let started = self.clock.now();
         let signature = self.catalog.signature(id).await?;
         let budget = Budget::of(&how, signature.program())?;
-        let canary = how.canary_scope();
-        canary.check()?;
+        how.canary_scope().check()?;
         signature.check_input(input)?;
-        let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
-        if text.len() > INPUT_BYTES_MAX {
-            return Err(Refusal::from(codes::limit("the input", text.len(), INPUT_BYTES_MAX)).into());
-        }
-        let body = Body::new(text.into_bytes()).map_err(stored)?;
+        let body = Self::body_of(input)?;
         // Step 2: whether it was asked before.
         let request_hash = request_hash(id, input, &how, budget)?;
         match self.keyed(id, &how, request_hash).await? {
@@ -343,13 +349,38 @@ impl Predictor {
                 return self.attended(predicted, predict, &how, started).await;
             }
         }
+        // Steps 3 and 4: in which form, of whom, and in which words.
+        let ready = self
+            .drawn_up(Drawing { signature, input: input.clone(), body, request_hash, budget, started }, &how, None)
+            .await?;
+        let Ready { signature, artifact, input, crystal, rendered, filing } = ready;
+        let predict = filing.predict;
+        // Step 5: whether it may be.
+        let filing = self.permitted(filing, &crystal, &rendered, how.thread).await?;
+        let ready = Ready { signature, artifact, input, crystal, rendered, filing };
+        let predicted = self.carried_out(ready, Begin::Opens, &how.cancel).await?;
+        self.attended(predicted, predict, &how, started).await
+    }
+
+    /// Steps 3 and 4, and all that is known of a predict before policy is asked. `own` is the crystal of a cast that asks,
+    /// for an artifact that names none.
+    pub(crate) async fn drawn_up(
+        &self,
+        drawing: Drawing,
+        how: &Predicting,
+        own: Option<&AnyCrystal>,
+    ) -> Result<Ready, Refusal> {
+        let Drawing { signature, input, body, request_hash, budget, started } = drawing;
         // Step 3: in which form.
-        let Chosen { artifact, policy } = self.chosen(&signature, &how).await?;
+        let Chosen { artifact, policy } = self.chosen(&signature, how).await?;
         // Step 4: of whom, and in which words.
         let params = how.params.over(artifact.params());
-        let crystal = self.crystals.crystal(how.model.as_deref().or(params.model.as_deref()))?;
-        let rendered = signature.render(&artifact, input)?;
-        // Step 5: whether it may be.
+        let named = how.model.as_deref().or(params.model.as_deref());
+        let crystal = match own.filter(|own| named.is_none_or(|named| named == own.name())) {
+            Some(own) => own.clone(),
+            None => self.crystals.crystal(named)?,
+        };
+        let rendered = signature.render(&artifact, &input)?;
         let (catalog_version, predict) = (self.catalog.version().await?, self.ids.next(started.wall));
         let history = match (artifact.strategy(), how.history) {
             (Strategy::RlmLite, true) => Some(history(self.runtime.loom(), how.thread).await.map_err(stored)?),
@@ -367,11 +398,11 @@ impl Predictor {
             structured_mode: Mode::of(&crystal.profile()),
             authorization_id: how.authorization.map(|id| id.to_string()),
             history,
-            canary: Some(canary),
+            canary: Some(how.canary_scope()),
         };
         let filing = Filing {
             predict,
-            signature: id.clone(),
+            signature: signature.id().clone(),
             strategy: artifact.strategy(),
             artifact: artifact.id(),
             hashes: artifact.hashes(),
@@ -386,12 +417,19 @@ impl Predictor {
             clock: Arc::clone(&self.clock),
             traces: self.traces.clone(),
             prompt: json!({"system": rendered.system, "user": rendered.user}),
+            caller: None,
             noted: Mutex::default(),
         };
-        let filing = self.permitted(filing, &crystal, &rendered, how.thread).await?;
-        let ready = Ready { signature, artifact, input: input.clone(), crystal, rendered, filing };
-        let predicted = self.carried_out(ready, Begin::Opens, &how.cancel).await?;
-        self.attended(predicted, predict, &how, started).await
+        Ok(Ready { signature, artifact, input, crystal, rendered, filing })
+    }
+
+    /// The canonical text of an input, as a body. One that no predict takes is refused.
+    pub(crate) fn body_of(input: &Value) -> Result<Body, Refusal> {
+        let text = canonical(input).map_err(|fault| Refusal::from(codes::schema("input", "", fault.to_string())))?;
+        if text.len() > INPUT_BYTES_MAX {
+            return Err(codes::limit("the input", text.len(), INPUT_BYTES_MAX).into());
+        }
+        Body::new(text.into_bytes()).map_err(stored)
     }
 
     /// Waits for those who have to approve it, as long as that was asked for, and goes on as often as they did.
@@ -432,16 +470,7 @@ impl Predictor {
         let Ready { signature, artifact, input, crystal, rendered, filing } = ready;
         let (predict, strategy, asked) = (filing.predict, filing.strategy, filing.asked.clone());
         let made = Made { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &asked };
-        let (cantrip, context) = match strategy {
-            Strategy::Direct => (direct(made, crystal, asked.structured_mode)?, None),
-            Strategy::RlmLite => {
-                let sub_model = asked.params.sub_model.as_deref();
-                let sub_crystal = sub_model.map(|name| self.crystals.crystal(Some(name))).transpose()?;
-                let medium = self.crystals.medium(medium_of(signature.program()))?;
-                let variables = variables(&signature, &input, asked.history.as_ref());
-                (programmed(made, crystal, sub_crystal, medium, &variables)?, Some(variables))
-            }
-        };
+        let (cantrip, context) = self.cantrip(made, strategy, crystal, &input, 1)?;
         let runtime = self.runtime.acting_for(actor(&filing.owner)?).attended_by(Files(Arc::new(filing)));
         let payer = asked.authorization_id.as_deref().and_then(|id| id.parse().ok());
         let runtime = payer.map_or_else(|| runtime.clone(), |payer| runtime.paid_by(payer));
@@ -460,6 +489,28 @@ impl Predictor {
             tracing::warn!(?refused, "traces could not be looked after");
         }
         self.closed(&signature, strategy, predict, reply, asked.repair_attempts).await
+    }
+
+    /// The cantrip that answers, and the variables of its programs. `depth` is how many levels of children it may have.
+    pub(crate) fn cantrip(
+        &self,
+        made: Made<'_>,
+        strategy: Strategy,
+        crystal: AnyCrystal,
+        input: &Value,
+        depth: u64,
+    ) -> Result<(Cantrip, Option<Value>), Refusal> {
+        let Made { signature, asked, .. } = made;
+        match strategy {
+            Strategy::Direct => Ok((direct(made, crystal, asked.structured_mode)?, None)),
+            Strategy::RlmLite => {
+                let sub_model = asked.params.sub_model.as_deref();
+                let sub_crystal = sub_model.map(|name| self.crystals.crystal(Some(name))).transpose()?;
+                let medium = self.crystals.medium(medium_of(signature.program()))?;
+                let variables = variables(signature, input, asked.history.as_ref());
+                Ok((programmed(made, crystal, sub_crystal, medium, &variables, depth)?, Some(variables)))
+            }
+        }
     }
 
     /// What a key stands for.

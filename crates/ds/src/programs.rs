@@ -111,13 +111,15 @@ fn described(variables: &Value) -> String {
     text
 }
 
-/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls.
+/// `rlm_lite.v1`: programs over the input as variables, with a bounded number of utterances and of sub-calls. There are
+/// none at a depth of 0.
 pub(crate) fn programmed(
     made: Made<'_>,
     crystal: AnyCrystal,
     sub_crystal: Option<AnyCrystal>,
     medium: Arc<dyn Medium>,
     variables: &Value,
+    depth: u64,
 ) -> Result<Cantrip, Refusal> {
     let Made { signature, artifact, rendered, asked } = made;
     let mut prompt = format!("{}\n\n{}", rendered.system, described(variables));
@@ -146,7 +148,7 @@ pub(crate) fn programmed(
         .spread_context()
         .count_turns()
         .ward("max_turns", u64::from(asked.max_iterations))
-        .ward("max_depth", 1);
+        .ward("max_depth", depth.min(1));
     if let Some(sub) = sub_crystal.filter(|sub| sub.name() != own) {
         builder = builder.child_crystal(sub.name().to_owned(), sub);
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use cantrip::Cancel;
 use cantrip::canon::json::read;
 use cantrip::canon::{Now, PredictId, RunId};
+use cantrip::crystal::{AnyCrystal, Crystal};
 use cantrip::loom::{Contracts, Event, Journal, Loom, Page, ReceiptsWanted, RunKind, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::PredictRow;
@@ -78,11 +79,21 @@ impl Predictor {
         cancel: &Cancel,
         started: Now,
     ) -> Result<Predicted, Unanswered> {
-        let untold = || {
-            let run = row.run_id.to_string();
-            Refusal::from(codes::wrong_state("run", run, "opened by another version", "resume", "one of this version"))
-        };
-        let (_, told) = self.opened(row.run_id).await?.ok_or_else(untold)?;
+        let run = row.run_id;
+        let (_, told) = self.opened(run).await?.ok_or_else(|| unread(run))?;
+        let ready = self.made_again(row, &told, started, None).await?;
+        self.carried_out(ready, Begin::TakesOver(run), cancel).await
+    }
+
+    /// The same predict as its records tell it. `own` is a crystal that the caller has at hand.
+    pub(crate) async fn made_again(
+        &self,
+        row: PredictRow,
+        told: &Map<String, Value>,
+        started: Now,
+        own: Option<&AnyCrystal>,
+    ) -> Result<Ready, Refusal> {
+        let untold = || unread(row.run_id);
         let part = |key: &str| told.get(key).cloned().ok_or_else(untold);
         let asked: Asked = serde_json::from_value(part("asked")?).map_err(|_| untold())?;
         let began: Began = serde_json::from_value(part("began")?).map_err(|_| untold())?;
@@ -93,7 +104,10 @@ impl Predictor {
         let altered = || Refusal::from(codes::record_altered("predict", row.predict_id.to_string(), "params_hash"));
         let text = std::str::from_utf8(body.bytes()).map_err(|_| altered())?;
         let input = read(text).map_err(|_| altered())?;
-        let crystal = self.crystals().crystal(Some(&asked.crystal))?;
+        let crystal = match own.filter(|own| own.name() == asked.crystal) {
+            Some(own) => own.clone(),
+            None => self.crystals().crystal(Some(&asked.crystal))?,
+        };
         let rendered = signature.render(&artifact, &input)?;
         let filing = Filing {
             predict: row.predict_id,
@@ -112,9 +126,14 @@ impl Predictor {
             clock: Arc::clone(self.clock()),
             traces: self.traces().clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
+            caller: told.get("caller").cloned(),
             noted: Mutex::default(),
         };
-        let ready = Ready { signature, artifact, input, crystal, rendered, filing };
-        self.carried_out(ready, Begin::TakesOver(row.run_id), cancel).await
+        Ok(Ready { signature, artifact, input, crystal, rendered, filing })
     }
+}
+
+/// The refusal of a run whose first records another version wrote.
+fn unread(run: RunId) -> Refusal {
+    codes::wrong_state("run", run.to_string(), "opened by another version", "resume", "one of this version").into()
 }

@@ -65,6 +65,48 @@ impl Tallies {
         self.order.iter().filter_map(|cast| Some((*cast, self.casts.get(cast)?)))
     }
 
+    /// Of these entities alone.
+    #[must_use]
+    pub fn within(&self, keeps: impl Fn(EntityId) -> bool) -> Self {
+        let casts: HashMap<CastId, Tally> = self
+            .casts
+            .iter()
+            .filter(|(_, tally)| keeps(tally.entity))
+            .map(|(cast, tally)| (*cast, tally.clone()))
+            .collect();
+        let order = self.order.iter().copied().filter(|cast| casts.contains_key(cast)).collect();
+        Self { casts, callers: self.callers.clone(), order }
+    }
+
+    /// The entity whose request or call this is.
+    pub fn asker(&self, caller: Caller) -> Option<EntityId> {
+        self.casts.get(self.callers.get(&caller)?).map(|tally| tally.entity)
+    }
+
+    /// The entity that a record speaks of, if its cast is known.
+    pub fn speaks_of(&self, event: &Event) -> Option<EntityId> {
+        let of_cast = |cast: &CastId| self.casts.get(cast).map(|tally| tally.entity);
+        match event {
+            Event::Entity(made) => Some(made.entity_id),
+            Event::Cast(cast) => Some(cast.entity_id),
+            Event::Attempt(attempt) => of_cast(&attempt.cast_id),
+            Event::Opened(opened) => of_cast(&opened.cast_id),
+            Event::Started(started) => self.asker(started.call_id.caller()),
+            Event::Settled(settled) => self.asker(settled.call_id.caller()),
+            Event::End(end) => of_cast(&end.cast_id),
+            Event::Other { payload, .. } => {
+                let cast = payload.get("cast_id").and_then(serde_json::Value::as_str)?;
+                of_cast(&cast.parse().ok()?)
+            }
+            Event::Root(_)
+            | Event::Turn(_)
+            | Event::Fold(_)
+            | Event::Parked(_)
+            | Event::Failed(_)
+            | Event::Reward(_) => None,
+        }
+    }
+
     fn caller(&mut self, caller: Caller) -> Option<&mut Tally> {
         self.casts.get_mut(self.callers.get(&caller)?)
     }

@@ -50,6 +50,7 @@ impl Roots {
             GateKind::Files { root: None, .. }
             | GateKind::Plain
             | GateKind::Delegation { .. }
+            | GateKind::Predict { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }
             | GateKind::Endpoint(_)

@@ -10,9 +10,9 @@ use cantrip_reply::codes;
 use tokio::task::JoinSet;
 
 use super::seat::{Person, Position};
-use super::{Environs, Rest, Seat, Stopped, Waiting};
+use super::{Environs, Rest, Seat, Spoken, Stopped, Waiting};
 use crate::limits::BATCH_TOGETHER_MAX;
-use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, reply_of};
+use crate::machine::{Facts, Grown, Machine, Medium, Newborn, Past, Spawning, Words, reply_of};
 use crate::telemetry::{About, Above, Ended, Scope};
 
 impl Seat {
@@ -141,6 +141,11 @@ impl Seat {
 }
 
 impl Seat {
+    /// Whether it answers a predict of its parent's.
+    fn predicts(&self) -> bool {
+        self.run.office.is_attended(self.entity())
+    }
+
     /// What is told of a child that ended.
     fn tell_end(&self, grown: &Grown) {
         let end = self.machine.end();
@@ -180,6 +185,7 @@ fn grow(index: usize, mut seat: Seat) -> std::pin::Pin<Box<dyn Future<Output = G
 fn grown(seat: &Seat) -> Grown {
     let machine = &seat.machine;
     let facts = machine.facts();
+    let mut told = None;
     let (reply, answer): (ReplyMark, _) = match machine.end().map(|end| &end.ending) {
         Some(Ending::Terminated { .. }) => {
             (codes::TERMINATED.any().into(), Ok(machine.answer().cloned().unwrap_or_default()))
@@ -187,9 +193,12 @@ fn grown(seat: &Seat) -> Grown {
         Some(Ending::Truncated { reason, error, .. }) => {
             let refusal =
                 reply_of(*reason, machine.failing(), facts.circle.wards(), facts.crystal(), &serde_json::Value::Null);
-            (refusal.code().into(), Err((*reason, error.clone())))
+            let code = refusal.code();
+            let (guard, trace) = (seat.run.runtime.guard(), &seat.run.trace);
+            told = seat.predicts().then(|| Spoken { guard, trace, what: "predict" }.fault(refusal));
+            (code.into(), Err((*reason, error.clone())))
         }
         None => (codes::CRASH.any().into(), Err((cantrip_loom::TruncationReason::CrystalError, None))),
     };
-    Grown { entity: facts.entity, reply, answer, touched: machine.touched().clone() }
+    Grown { entity: facts.entity, reply, answer, told, touched: machine.touched().clone() }
 }

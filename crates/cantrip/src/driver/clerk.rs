@@ -9,7 +9,8 @@ use cantrip_canon::json::to_value;
 use cantrip_canon::{CastId, EntityId, Instant, LoomId, RunId, Timestamp, stable_hash};
 use cantrip_crystal::{Crystal, Profiles};
 use cantrip_loom::{
-    Body, ContractRow, End, Event, Fault, ModelPart, PolicyPart, Receipting, RunKind, Tallies, Tally, cast_receipt,
+    Body, ContractRow, End, Event, Fault, ModelPart, Origin, PolicyPart, Receipting, RunKind, Tallies, Tally,
+    cast_receipt,
 };
 use cantrip_spend::{AuthorizationRef, Decision, Ruling};
 
@@ -22,6 +23,21 @@ pub struct Papers {
     pub rows: Vec<ContractRow>,
     /// What rows or records name by hash.
     pub bodies: Vec<Body>,
+}
+
+impl Papers {
+    /// Adds what is written about one cast inside a run. Its records name that cast, so that whoever reads the run knows
+    /// whom they speak of.
+    fn add(&mut self, more: Papers, cast: CastId) {
+        for mut event in more.records {
+            if let Event::Other { payload, .. } = &mut event {
+                payload.insert("cast_id".to_owned(), cast.to_string().into());
+            }
+            self.records.push(event);
+        }
+        self.rows.extend(more.rows);
+        self.bodies.extend(more.bodies);
+    }
 }
 
 /// A run that is about to begin.
@@ -106,7 +122,12 @@ struct Inner {
     minds: HashMap<EntityId, Mind>,
     /// The entity that the run is about.
     root: Option<EntityId>,
-    refused: Option<PolicyPart>,
+    /// What policy said where it refused to pay last, and whose request that was.
+    refused: Option<(Option<EntityId>, PolicyPart)>,
+    /// Who writes the papers of predicts inside the run, by the entity that answers.
+    attended: HashMap<EntityId, Arc<dyn Clerk>>,
+    /// Who asked for an entity.
+    parents: HashMap<EntityId, EntityId>,
 }
 
 impl Inner {
@@ -114,6 +135,12 @@ impl Inner {
     fn of_root(&self) -> Option<CastId> {
         let root = self.root?;
         self.tallies.all().filter(|(_, tally)| tally.entity == root).last().map(|(cast, _)| cast)
+    }
+
+    /// The predict that an entity belongs to: that it answers itself, or that it was asked for by.
+    fn predict_of(&self, entity: EntityId) -> Option<EntityId> {
+        let above = std::iter::successors(Some(entity), |below| self.parents.get(below).copied());
+        above.take(self.parents.len() + 1).find(|entity| self.attended.contains_key(entity))
     }
 }
 
@@ -128,6 +155,48 @@ impl Office {
 
     pub(crate) fn opens(&self, opens: &Opens) -> Papers {
         self.clerk.as_ref().map_or_else(Papers::default, |clerk| clerk.opens(opens))
+    }
+
+    /// A predict is about to be cast, or gone on with: this one writes its papers. `past` are its records so far.
+    pub(crate) fn attend(
+        &self,
+        entity: EntityId,
+        caller: EntityId,
+        clerk: Arc<dyn Clerk>,
+        past: &[(Timestamp, Event)],
+    ) {
+        for (at, event) in past {
+            clerk.notes(*at, event, &[]);
+        }
+        let mut inner = self.inner();
+        inner.parents.insert(entity, caller);
+        inner.attended.insert(entity, clerk);
+    }
+
+    /// Who asked for an entity of a run that is gone on with.
+    pub(crate) fn parent(&self, entity: EntityId, parent: EntityId) {
+        self.inner().parents.insert(entity, parent);
+    }
+
+    /// Whether an entity answers a predict inside the run.
+    pub(crate) fn is_attended(&self, entity: EntityId) -> bool {
+        self.inner().attended.contains_key(&entity)
+    }
+
+    /// What goes with the casts of predicts that begin among these records.
+    pub(crate) fn opens_within(&self, run: RunId, epoch: u64, events: &[(Timestamp, Event)]) -> Papers {
+        let mut papers = Papers::default();
+        let inner = self.inner();
+        if inner.attended.is_empty() {
+            return papers;
+        }
+        for (at, event) in events {
+            let Event::Cast(cast) = event else { continue };
+            let Some(clerk) = inner.attended.get(&cast.entity_id) else { continue };
+            let opens = Opens { run, loom: self.loom, entity: Some(cast.entity_id), epoch, at: *at };
+            papers.add(clerk.opens(&opens), cast.cast_id);
+        }
+        papers
     }
 
     /// An entity sits down to work.
@@ -158,20 +227,36 @@ impl Office {
                 inner.root = Some(cast.entity_id);
             }
             inner.tallies.take(at, event);
+            if let Event::Entity(made) = event
+                && let Origin::Child { spawned_by, .. } = made.origin
+                && let Some(parent) = inner.tallies.asker(spawned_by.call_id.caller())
+            {
+                inner.parents.insert(made.entity_id, parent);
+            }
             if let Some(clerk) = &self.clerk {
+                clerk.notes(at, event, bodies);
+            } else if let Some(entity) = inner.tallies.speaks_of(event)
+                && let Some(clerk) = inner.predict_of(entity).and_then(|predict| inner.attended.get(&predict))
+            {
                 clerk.notes(at, event, bodies);
             }
         }
     }
 
-    /// Policy refused to pay for a request.
-    pub(crate) fn refuses(&self, decision: &Decision, payer: Option<AuthorizationRef>) {
+    /// The entity that the first of these records speaks of whose cast is known.
+    pub(crate) fn speaks_of(&self, events: &[(Timestamp, Event)]) -> Option<EntityId> {
+        let inner = self.inner();
+        events.iter().find_map(|(_, event)| inner.tallies.speaks_of(event))
+    }
+
+    /// Policy refused to pay for a request of this entity.
+    pub(crate) fn refuses(&self, decision: &Decision, payer: Option<AuthorizationRef>, of: Option<EntityId>) {
         let ruling = match decision.decision {
             Ruling::Allowed => "allowed",
             Ruling::Denied => "denied",
             Ruling::NeedsApproval => "needs_approval",
         };
-        self.inner().refused = Some(PolicyPart {
+        let part = PolicyPart {
             policy_id: Some(crate::policy::POLICY.to_owned()),
             authorization_id: payer.map(|payer| payer.to_string()),
             decision: Some(ruling.to_owned()),
@@ -179,7 +264,8 @@ impl Office {
             reason_codes_version: Some(decision.reason_codes_version.clone()),
             evaluation_hash: Some(decision.evaluation_hash),
             ..PolicyPart::default()
-        });
+        };
+        self.inner().refused = Some((of, part));
     }
 
     /// The run is about this one.
@@ -215,6 +301,18 @@ impl Office {
             let mind = inner.minds.get(&tally.entity);
             let latency_ms = mind.map_or(0, |mind| millis(now.since(mind.began).saturating_add(mind.worked)));
             let model = mind.map(|mind| mind.model.clone()).unwrap_or_default();
+            let predict = inner.predict_of(tally.entity);
+            if let Some(predict) = predict {
+                // What the children of a predict did is in its own papers.
+                let Some(clerk) = inner.attended.get(&predict).filter(|_| predict == tally.entity) else { continue };
+                let within = |entity: EntityId| inner.predict_of(entity) == Some(predict);
+                let tallies = &inner.tallies.within(within);
+                let refused = inner.refused.clone().filter(|(of, _)| of.is_some_and(within)).map(|(_, part)| part);
+                let (loom, at) = (self.loom, *at);
+                let closes = Closes { run, loom, cast, closing, tally, tallies, model, refused, at, latency_ms };
+                papers.add(clerk.closes(&closes), cast);
+                continue;
+            }
             match &self.clerk {
                 None => {
                     let place = Receipting {
@@ -222,7 +320,7 @@ impl Office {
                         loom: self.loom,
                         owner: self.owner.clone(),
                         model,
-                        policy: inner.refused.clone().unwrap_or_default(),
+                        policy: inner.refused.clone().map(|(_, part)| part).unwrap_or_default(),
                         at: *at,
                         latency_ms,
                         waited_ms: 0,
@@ -234,7 +332,7 @@ impl Office {
                 Some(clerk) => {
                     let tallies = &inner.tallies;
                     let (loom, at) = (self.loom, *at);
-                    let refused = inner.refused.clone();
+                    let refused = inner.refused.clone().map(|(_, part)| part);
                     let closes = Closes { run, loom, cast, closing, tally, tallies, model, refused, at, latency_ms };
                     let more = clerk.closes(&closes);
                     papers.records.extend(more.records);

@@ -50,7 +50,7 @@ impl Run {
         let input = unpaid_call(at, phase, subject, principal, touched);
         let decision = evaluate(&input, None);
         if is_request {
-            self.office.refuses(&decision, None);
+            self.office.refuses(&decision, None, Some(facts.entity));
         }
         let call = CallKey::new(call.to_string()).expect("a call id is short enough for a key");
         let id = self.runtime.ids().next(at);

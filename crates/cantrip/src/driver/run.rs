@@ -331,6 +331,9 @@ impl Run {
             // A limit that cannot be read is the cantrip's own, which comes with the entity's seat.
             let wards = log.cast.as_ref().and_then(|cast| Wards::parse(&cast.wards).ok());
             self.purse.enter(*entity, log.parent, wards.as_ref());
+            if let Some(parent) = log.parent {
+                self.office.parent(*entity, parent);
+            }
             self.tokens.enter(*entity, log.parent, wards.and_then(|wards| wards.max_tokens));
         }
         let held: Vec<Body> = bodies.0.values().filter_map(|bytes| Body::new(Arc::clone(bytes)).ok()).collect();
@@ -432,6 +435,7 @@ impl Run {
         } else {
             Papers::default()
         };
+        let opens = self.office.opens_within(self.id, lease.epoch.get(), events);
         let mut beside = papers.records;
         for (at, event) in told().filter(|(_, event)| is_news(event, &mut roots)) {
             // With either its run is over, and nothing but these may say so before.
@@ -446,16 +450,21 @@ impl Run {
                 drafts.push(Draft::new(at, event.clone())?);
             }
         }
+        let now = self.runtime.now().wall;
+        for event in opens.records {
+            drafts.push(Draft::new(now, event)?);
+        }
         if drafts.is_empty() && money.is_empty() {
             return Ok(Written::Whole { bytes: 0, last: Seq::START });
         }
         let bytes = drafts.iter().map(|draft| draft.payload().len() as u64).sum();
         let step = Step::holds(self.step_id(lease.epoch), lease).records(drafts).bodies(bodies.iter().cloned());
-        let mut step = step.bodies(papers.bodies);
+        let mut step = step.bodies(papers.bodies).bodies(opens.bodies);
         let moves = !money.is_empty();
         let asks = money.iter().any(is_of_request);
         step.money = money;
         step.contract = papers.rows;
+        step.contract.extend(opens.rows);
         match self.appended(step).await? {
             Answer::Committed(last) => {
                 if !ends {
@@ -472,7 +481,8 @@ impl Run {
             Answer::Refused(decision) => {
                 // A call of a gate has it in its record, and a question to a person is no refusal.
                 if asks && decision.decision == Ruling::Denied {
-                    self.office.refuses(&decision, self.purse.payer().map(|payer| payer.authorization));
+                    let payer = self.purse.payer().map(|payer| payer.authorization);
+                    self.office.refuses(&decision, payer, self.office.speaks_of(events));
                 }
                 Ok(Written::Refused(Box::new(self.refused_by(decision).await?)))
             }

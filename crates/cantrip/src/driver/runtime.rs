@@ -22,6 +22,7 @@ use super::environment::Base;
 use super::{Clerk, Halting, Idle};
 use crate::events::{Retrying, Silent, Waited, Watcher};
 use crate::limits::{IDLE_SANDBOXES_MAX, SWEEP_MS};
+use crate::predicts::Predicts;
 
 /// Where cantrips are cast: a loom, a clock, a source of ids, the wrapper around every call. Cheap to clone; all clones
 /// are the same house.
@@ -46,6 +47,8 @@ struct Inner {
     rebuild_cpu_max: Duration,
     /// Who keeps papers about its runs; without one every cast leaves a receipt.
     clerk: Option<Arc<dyn Clerk>>,
+    /// Who knows signatures.
+    predicts: Option<Arc<dyn Predicts>>,
     /// Who pays for what is cast, where someone said so.
     payer: Option<AuthorizationRef>,
     /// Callers elsewhere reach it.
@@ -95,6 +98,7 @@ impl Runtime {
             idle: Arc::new(Idle::new(IDLE_SANDBOXES_MAX)),
             rebuild_cpu_max: Duration::from_millis(REBUILD_CPU_MS),
             clerk: None,
+            predicts: None,
             payer: None,
             open_beyond: false,
             keeps_contracts: Arc::default(),
@@ -165,6 +169,16 @@ impl Runtime {
     #[must_use]
     pub fn attended_by(&self, clerk: impl Clerk + 'static) -> Self {
         self.changed(|inner| inner.clerk = Some(Arc::new(clerk)))
+    }
+
+    /// The same house, in which casts can ask signatures: the gate `predict` of a circle needs it.
+    #[must_use]
+    pub fn predicting_with(&self, predicts: impl Predicts + 'static) -> Self {
+        self.changed(|inner| inner.predicts = Some(Arc::new(predicts)))
+    }
+
+    pub(crate) fn predicts(&self) -> Option<&dyn Predicts> {
+        self.0.predicts.as_deref()
     }
 
     /// The same house, in which this authorization pays for what is cast, and no other: where it does not fit, policy says

@@ -12,6 +12,7 @@ use cantrip_loom::{
     Body, CallId, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason,
     render,
 };
+use cantrip_reply::{Refusal, codes};
 use cantrip_spend::Operation;
 use cantrip_stream::ChildOf;
 use futures_util::TryStreamExt;
@@ -26,7 +27,8 @@ use super::run::Written;
 use super::tokens::{Hold, Ticket};
 use super::{Halting, Loaded, Run, Runtime, Spoken, Stopped};
 use crate::events::Stage;
-use crate::machine::{Effect, Happened, Machine, Unpaid, Work, WorkKind, World};
+use crate::machine::{Effect, Facts, Happened, Machine, Preparing, Unpaid, Work, WorkKind, World};
+use crate::predicts::{PredictAsked, PreparedPredict};
 use crate::telemetry::Scope;
 
 /// Why an environment is lost though the loom could be told again.
@@ -283,6 +285,10 @@ impl Seat {
                     Ok(grown) => Happened::Grown(grown),
                     Err(waiting) => return Ok(Rest::Waiting(waiting)),
                 },
+                Effect::Prepare(preparing) => {
+                    let (run, facts) = (Arc::clone(&self.run), Arc::clone(self.machine.facts()));
+                    Happened::Prepared(prepared(&run, &facts, *preparing).await.map(Some))
+                }
                 Effect::RunProgram(starting) => {
                     self.environs.enter(self.machine.holder());
                     if self.environs.sandbox.is_none() {
@@ -551,4 +557,30 @@ async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestam
         }
     }
     Ok(None)
+}
+
+/// Has a predict made ready, and tells the office who writes its papers.
+async fn prepared(run: &Run, facts: &Facts, preparing: Preparing) -> Result<Box<PreparedPredict>, Refusal> {
+    let Preparing { turn, call, entity, predict, resumed } = preparing;
+    let Some(predicts) = run.runtime.predicts() else {
+        let rule = "nothing here knows signatures; cast it with the cantrip binary, or give the runtime a predictor";
+        return Err(codes::config_invalid("the circle", "gates.predict", rule).into());
+    };
+    let asked = PredictAsked {
+        signature: predict.signature,
+        input: predict.input,
+        owner: run.runtime.actor().clone(),
+        run: run.id,
+        caller: facts.entity,
+        turn,
+        call,
+        entity,
+        crystal: facts.cantrip.crystal().clone(),
+        max_depth: facts.circle.wards().depth(),
+        resumed,
+    };
+    let prepared = predicts.prepare(asked).await?;
+    let past = run.past.get(&entity).map(|log| log.events.as_slice()).unwrap_or_default();
+    run.office.attend(entity, facts.entity, Arc::clone(&prepared.clerk), past);
+    Ok(Box::new(prepared))
 }

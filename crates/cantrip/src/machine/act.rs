@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cantrip_canon::EntityId;
 use cantrip_circle::gate::Identity;
 use cantrip_circle::limits::TOGETHER_MAX;
 use cantrip_circle::medium::Taken;
@@ -65,6 +66,9 @@ impl Examined {
 
 impl Machine {
     pub(super) fn act(&mut self, world: &World<'_>) -> Result<Option<Effect>, Error> {
+        if let Some(effect) = self.cast_predict(world)? {
+            return Ok(Some(effect));
+        }
         let facts = Arc::clone(&self.facts);
         let halted = self.halt;
         if halted.is_some() {
@@ -317,6 +321,24 @@ impl Machine {
 
     /// Step 11: the turn so far is closed, and the children are there, in one step.
     pub(super) fn delegate(&mut self, asks: &Asks, delegation: Delegation, world: &World<'_>) -> Result<Effect, Error> {
+        let call = self.group()?.call_id(asks.number);
+        let children = match self.newborns(call, &delegation) {
+            Ok(children) => children,
+            Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
+        };
+        let entities = children.iter().map(|child| child.entity).collect();
+        self.seal(asks, &delegation, entities, children, world)
+    }
+
+    /// Closes the turn so far, with a call that spawns these entities. In a second run they are not cast again.
+    pub(super) fn seal(
+        &mut self,
+        asks: &Asks,
+        delegation: &Delegation,
+        entities: Vec<EntityId>,
+        mut children: Vec<Newborn>,
+        world: &World<'_>,
+    ) -> Result<Effect, Error> {
         let asked = self.asked_for(asks, &delegation.gate, Value::Object(delegation.arguments.clone()))?;
         let group = self.group()?;
         let (call, turn, since) = (group.call_id(asks.number), group.turn, group.since);
@@ -329,11 +351,7 @@ impl Machine {
             call_id: call,
             tool_call_id: asks.tool_call_id.clone(),
         };
-        let mut children = match self.newborns(call, &delegation) {
-            Ok(children) => children,
-            Err(refusal) => return self.refuse(asks, refusal).map(|work| Effect::Execute(vec![work])),
-        };
-        let work = Working::Delegation { children: children.iter().map(|child| child.entity).collect() };
+        let work = Working::Delegation { children: entities };
         self.draft(Started { call_id: call, work, asked, idempotency_key: None, reservation_id: None }, world)?;
         let sealed = TurnClosed {
             turn_id: turn,
@@ -355,7 +373,7 @@ impl Machine {
                 self.draft(record, world)?;
             }
         }
-        Ok(Effect::Spawn(Spawning { parent: turn, gate: delegation.gate, identity, children }))
+        Ok(Effect::Spawn(Spawning { parent: turn, gate: delegation.gate.clone(), identity, children }))
     }
 
     fn newborns(&self, call: CallId, delegation: &Delegation) -> Result<Vec<Newborn>, Refusal> {
@@ -380,6 +398,9 @@ impl Machine {
         let (run_id, entity_id) = (self.facts.run, self.facts.entity);
         let parent = self.parent;
         match (again, parent) {
+            (Some(Decided::Delegate(delegation)), Some(_)) if delegation.predict.is_some() => {
+                self.prepare_again(number, delegation)
+            }
             (Some(Decided::Delegate(delegation)), Some(parent)) => match self.newborns(call, &delegation) {
                 Ok(children) => {
                     let identity = Identity { run_id, entity_id, turn_id: parent, call_id: call, tool_call_id };

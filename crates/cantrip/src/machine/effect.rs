@@ -6,7 +6,7 @@ use std::time::Duration;
 use cantrip_canon::{EntityId, Hash, IdSource, Money, Now, RunId, Timestamp, TurnId};
 use cantrip_circle::gate::{Doubt, Identity};
 use cantrip_circle::medium::{Answer as ProgramAnswer, Lost, ProgramCall};
-use cantrip_circle::{Labels, Permit, ProgramEnd};
+use cantrip_circle::{Labels, Permit, PredictCall, ProgramEnd};
 use cantrip_crystal::{Answer, Failure, Messages, Plan};
 use cantrip_loom::{Body, CallId, Change, Event, Fault, Judged, Output, ReplyMark, TruncationReason};
 use cantrip_reply::{Filled, Refusal, Success};
@@ -17,6 +17,7 @@ use super::folding::Summary;
 use super::money::{Payer, Unpaid};
 use super::spawn::Newborn;
 use crate::funds::Funds;
+use crate::predicts::PreparedPredict;
 
 /// What the machine is told each time it is asked for its next effect. It has no clock, no chance and no words of its
 /// own.
@@ -88,6 +89,8 @@ pub(crate) enum Effect {
     /// Together, at most eight at once; the answers are told in this order.
     Execute(Vec<Work>),
     Spawn(Spawning),
+    /// A predict is made ready. Nothing has to be durable for it.
+    Prepare(Box<Preparing>),
     RunProgram(Starting),
     /// The program that waits goes on with this answer, at this reading of the clock.
     ResumeProgram {
@@ -241,6 +244,18 @@ pub(crate) struct Spawning {
     pub children: Vec<Newborn>,
 }
 
+/// A predict that is to be made ready.
+#[derive(Debug, Clone)]
+pub(crate) struct Preparing {
+    pub turn: TurnId,
+    pub call: CallId,
+    /// Who will answer.
+    pub entity: EntityId,
+    pub predict: PredictCall,
+    /// It was begun before this machine.
+    pub resumed: bool,
+}
+
 /// How a child ended, as its parent needs to know it.
 #[derive(Debug, Clone)]
 pub(crate) struct Grown {
@@ -249,6 +264,8 @@ pub(crate) struct Grown {
     pub reply: ReplyMark,
     /// Its answer, or why there is none.
     pub answer: Result<Value, (TruncationReason, Option<Fault>)>,
+    /// The words of its cast's own reply, where it has no answer.
+    pub told: Option<Fault>,
     pub touched: Labels,
 }
 
@@ -278,6 +295,8 @@ pub(crate) enum Happened {
     Slept,
     Worked(Vec<Worked>),
     Grown(Vec<Grown>),
+    /// A predict is ready, or why it cannot be made. None in a second run, where its child is not cast again.
+    Prepared(Result<Option<Box<PreparedPredict>>, Refusal>),
     /// The program waits for the answer to this call.
     Called(ProgramCall),
     /// The program has ended. None in a second run whose record says how it did.

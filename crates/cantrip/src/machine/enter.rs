@@ -340,6 +340,7 @@ impl Machine {
                     work
                 }
                 Way::Done(answer) => self.finish(&asks, answer, world)?,
+                Way::Delegate(delegation) if delegation.predict.is_some() => return self.prepare(asks, delegation),
                 Way::Delegate(delegation) => return self.delegate(&asks, delegation, world),
             });
         }

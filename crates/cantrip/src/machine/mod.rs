@@ -16,6 +16,7 @@ mod enter;
 mod folding;
 mod group;
 mod money;
+mod predict;
 mod program;
 mod recorded;
 mod settle;
@@ -38,8 +39,8 @@ use serde_json::Value;
 
 pub(crate) use approve::{DECIDED, REQUESTED};
 pub(crate) use effect::{
-    About, Asked, Effect, EndedProgram, FreeCall, Grown, Happened, Inquiry, Said, Spawning, Starting, Words, Work,
-    WorkKind, Worked, World, Worst,
+    About, Asked, Effect, EndedProgram, FreeCall, Grown, Happened, Inquiry, Preparing, Said, Spawning, Starting, Words,
+    Work, WorkKind, Worked, World, Worst,
 };
 pub(crate) use end::{halt_of, reply_of};
 pub(crate) use enter::RESERVED;
@@ -249,6 +250,8 @@ pub(crate) struct Machine {
     called: Option<cantrip_circle::medium::ProgramCall>,
     /// Children of the delegation that is about to settle.
     grown: Vec<Grown>,
+    /// The predict that is being made ready, or is.
+    predict: Option<predict::Predict>,
     /// What the verifier thought of the answer.
     score: Option<f64>,
     /// Of a second run: the folds of the first, by the sequence of the turn they follow.
@@ -309,6 +312,7 @@ impl Machine {
             answer: None,
             called: None,
             grown: Vec::new(),
+            predict: None,
             score: None,
             recorded_folds: None,
         }
@@ -468,6 +472,7 @@ impl Machine {
             Happened::Slept => self.slept(),
             Happened::Worked(worked) => self.worked(worked, world),
             Happened::Grown(grown) => self.children_grown(grown),
+            Happened::Prepared(prepared) => self.predict_prepared(prepared),
             Happened::Called(call) => self.program_called(call),
             Happened::Ran(output, end) => self.ran(output, end, world),
             Happened::SandboxLost(lost) => self.sandbox_lost(lost, world),
@@ -481,6 +486,7 @@ impl Machine {
             Effect::Authorize(_)
             | Effect::Reserve(_)
             | Effect::Append { .. }
+            | Effect::Prepare(_)
             | Effect::RunProgram(_)
             | Effect::ResumeProgram { .. }
             | Effect::CancelProgram => false,

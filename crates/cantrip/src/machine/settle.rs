@@ -129,13 +129,15 @@ impl Machine {
         });
         let (number, gate, tool_call_id) = found.ok_or(fault)?;
         let cut_off = grown.iter().any(|child| child.answer.is_err());
-        let kind = match halted {
-            Some(reason) if cut_off => WorkKind::Refuse(super::halt_of(reason, &wards).refusal()),
-            Some(_) | None if gate == "call_agent_batch" => {
+        let predicted = self.predicted(&grown);
+        let kind = match (halted, predicted) {
+            (Some(reason), _) if cut_off => WorkKind::Refuse(super::halt_of(reason, &wards).refusal()),
+            (Some(_) | None, Some(kind)) => kind,
+            (Some(_) | None, None) if gate == "call_agent_batch" => {
                 let answers: Vec<Value> = grown.iter().map(element).collect();
                 WorkKind::Answer(codes::gate_ok(gate.as_str()).value(answers))
             }
-            Some(_) | None => match grown.first() {
+            (Some(_) | None, None) => match grown.first() {
                 Some(Grown { answer: Ok(value), .. }) => {
                     WorkKind::Answer(codes::gate_ok(gate.as_str()).value(value.clone()))
                 }

@@ -4,7 +4,7 @@ use cantrip_canon::{EntityId, Hash};
 use cantrip_circle::ProgramEnd;
 use cantrip_crystal::Answer;
 use cantrip_loom::{Closing, Event, Fault, GateRecord, Output, Settlement, TruncationReason, Turn, Usage};
-use cantrip_reply::{AnyCode, codes};
+use cantrip_reply::{AnyCode, Refusal, codes};
 use cantrip_spend::Ruling;
 use serde_json::{Value, json};
 
@@ -81,6 +81,7 @@ impl Group<'_> {
             entity,
             reply: child.map_or_else(|| codes::TERMINATED.any().into(), |child| child.reply.clone()),
             answer: child.and_then(|child| child.reason).map_or(Ok(Value::Null), |reason| Err((reason, None))),
+            told: None,
             touched: told.kin.get(&entity).cloned().unwrap_or_default(),
         }
     }
@@ -122,6 +123,18 @@ impl Group<'_> {
             return Said::Refused(refusal_of(&Fault::new(settled.reply.clone(), message)));
         }
         Said::Nothing
+    }
+
+    /// What became of a predict: none that its child was cast, else why it was not.
+    pub(super) fn unprepared(&self, number: u32) -> Option<Refusal> {
+        let record = self.settled().find(|record| record.call_id.number() == number)?;
+        match &record.settlement {
+            Settlement::Settled(settled) if settled.children.is_empty() => {
+                let message = settled.result.as_str().unwrap_or_default().to_owned();
+                Some(refusal_of(&Fault::new(settled.reply.clone(), message)))
+            }
+            Settlement::Settled(_) | Settlement::Delegated => None,
+        }
     }
 
     /// Whether the call was ended by what ended the cast.

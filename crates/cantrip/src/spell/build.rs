@@ -250,6 +250,7 @@ fn gate_table(gate: &GateSpell) -> Value {
             let crystals: Vec<_> = crystals.iter().collect();
             table([("crystal", list(by_level)), ("crystals", list(&crystals)), ("mediums", list(&mediums))])
         }
+        GateKind::Predict { signatures } => table([("signatures", list(signatures))]),
         GateKind::Files { root, gitignore, read_only } => table([
             ("root", json!(root)),
             ("gitignore", if *gitignore { json!(true) } else { Value::Null }),

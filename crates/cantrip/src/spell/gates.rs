@@ -17,7 +17,7 @@ use super::text::{Issues, Table, suggestion};
 use super::{Fault, Issue, Spell, Surroundings, read_json};
 
 /// The gates that need no more than their name.
-pub(super) const BUILT_IN: [&str; 13] = [
+pub(super) const BUILT_IN: [&str; 14] = [
     "done",
     "echo",
     "call_agent",
@@ -30,6 +30,7 @@ pub(super) const BUILT_IN: [&str; 13] = [
     "fetch",
     "ask_human",
     "loom",
+    "predict",
     "shell",
 ];
 
@@ -84,6 +85,10 @@ pub enum GateKind {
         by_level: Vec<String>,
         crystals: BTreeSet<String>,
         mediums: BTreeSet<MediumKind>,
+    },
+    /// `predict`: the signatures that it may ask.
+    Predict {
+        signatures: Vec<String>,
     },
     Files {
         root: Option<String>,
@@ -200,6 +205,10 @@ fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> 
             known(&["crystal", "crystals", "mediums"]);
             Some(delegation(table, issues))
         }
+        "predict" => {
+            known(&["signatures"]);
+            predict(table, issues)
+        }
         "read" | "list" | "search" => {
             known(&["root", "gitignore"]);
             Some(files(table, issues))
@@ -255,6 +264,16 @@ fn delegation(table: &Table<'_>, issues: &mut Issues) -> GateKind {
         crystals: table.texts("crystals", "[\"openai/gpt-5-mini\"]", issues).unwrap_or_default().into_iter().collect(),
         mediums,
     }
+}
+
+fn predict(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
+    let signatures = table.texts("signatures", "[\"Classify\"]", issues).unwrap_or_default();
+    if signatures.is_empty() || signatures.iter().any(|name| name.trim().is_empty()) {
+        let rule = "it names no signature: list those that may be asked, as in signatures = [\"Classify\"]";
+        issues.note(line_of(table, "signatures"), table.key("signatures"), rule);
+        return None;
+    }
+    Some(GateKind::Predict { signatures })
 }
 
 fn command(table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
@@ -341,6 +360,10 @@ impl Spell {
                     "call_agent" => builtin::call_agent(),
                     _ => builtin::call_agent_batch(),
                 }
+            }
+            GateKind::Predict { signatures } => {
+                delegates.signatures = Some(signatures.clone());
+                builtin::predict(signatures)
             }
             GateKind::Files { root, gitignore, read_only } => {
                 let root = root.as_deref().map(|root| self.root(root, *gitignore, *read_only)).transpose();

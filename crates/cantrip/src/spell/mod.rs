@@ -216,6 +216,7 @@ impl Spell {
         let of_children = self.gates.iter().flat_map(|gate| match &gate.kind {
             GateKind::Delegation { mediums, .. } => mediums.iter().copied().collect(),
             GateKind::Plain
+            | GateKind::Predict { .. }
             | GateKind::Files { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }

@@ -131,6 +131,10 @@ fn built_in(name: &str) -> Value {
             }),
             &[],
         ),
+        "predict" => gate(
+            json!({"signatures": texts("The signatures that may be asked: by id, or by the end of it.")}),
+            &["signatures"],
+        ),
         "read" | "list" | "search" => {
             gate(json!({"root": root, "gitignore": flag("Leaves out what .gitignore names.")}), &[])
         }

@@ -120,6 +120,7 @@ impl Spell {
             GateKind::Server(server) => Some((gate, server)),
             GateKind::Plain
             | GateKind::Delegation { .. }
+            | GateKind::Predict { .. }
             | GateKind::Files { .. }
             | GateKind::Fetch { .. }
             | GateKind::Command { .. }

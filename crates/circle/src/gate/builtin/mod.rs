@@ -9,6 +9,7 @@ mod fetch;
 mod files;
 mod human;
 mod loom;
+mod predict;
 mod process;
 
 pub use agent::{call_agent, call_agent_batch};
@@ -21,4 +22,5 @@ pub use files::{Root, RootFault, Standing, edit, list, meant, read, rewritten, s
 pub(crate) use files::{danger, folded, hidden};
 pub use human::{Human, Question, Unanswered, ask_human};
 pub use loom::{OwnThread, Passage, TurnName, Unreadable, loom};
+pub use predict::predict;
 pub use process::{Beyond, Process, Ran, RunFault};

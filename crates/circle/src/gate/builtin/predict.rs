@@ -1,0 +1,44 @@
+//! `predict`: what a crystal is shown of asking a signature.
+//!
+//! The circle reads its arguments and returns an effect; the loop makes the predict, as a child below the calling turn. The
+//! executor here is never entered.
+
+use cantrip_reply::{Filled, Refusal, Success, codes};
+use serde_json::json;
+
+use crate::gate::{AnyGate, Call, Gate, Promises};
+
+/// The name of the gate.
+const PREDICT: &str = "predict";
+
+/// Asks one of these signatures about an input, and returns an output that fits the signature.
+pub fn predict(signatures: &[String]) -> AnyGate {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "signature": {"type": "string", "description": "The name of the signature."},
+            "input": {"type": "object", "description": "The input, as the signature's schema has it."},
+        },
+        "required": ["signature", "input"],
+        "additionalProperties": false,
+    });
+    let description = format!(
+        "Asks a signature about an input and returns its output, which fits the signature's schema. Signatures: {}.",
+        signatures.join(", ")
+    );
+    AnyGate::from(Predict { promises: Promises::new(PREDICT, description, parameters) })
+}
+
+struct Predict {
+    promises: Promises,
+}
+
+impl Gate for Predict {
+    fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    async fn call(&self, _: Call) -> Result<Filled<Success>, Refusal> {
+        Err(codes::gate_failed(PREDICT, "a predict is made by the loop").into())
+    }
+}
