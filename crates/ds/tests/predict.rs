@@ -172,7 +172,7 @@ async fn without_a_price_a_limit_of_money_denies_and_the_limit_is_named() {
         let reply = predictor.predict(shout().id(), &json!({"text": "hey"}), Predicting::default()).await;
         assert_code(&reply.guarded.reply, codes::PRICE_UNKNOWN);
         let data = reply.guarded.reply.data();
-        assert_eq!(data["limit"], json!(format!("the limit of 1 USD total of {limited}")), "{data:?}");
+        assert_eq!(data["limit"], json!(format!("the limit of 1.00 USD total of {limited}")), "{data:?}");
         let told = receipts(&loom).await.pop().unwrap();
         assert_eq!((told.status, told.error_code.as_deref()), (Status::Denied, Some(codes::PRICE_UNKNOWN.as_str())));
         assert_eq!(script.asked(), 0);
