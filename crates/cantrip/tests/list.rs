@@ -301,11 +301,11 @@ fn an_intent_that_was_cancelled_before_an_answer_stays_with_a_marker_and_roles_t
     // Whoever goes on under it takes it back.
     woven.go_on();
     woven.turn(Says::text("four").closing(TEXT));
+    woven.cast("fifth");
     let list = woven.list();
-    let later = "user: third\nassistant: [cancelled before an answer]\nuser: fourth\nassistant: four";
+    let later = "user: third\nassistant: [cancelled before an answer]\nuser: fourth\nassistant: four\nuser: fifth";
     assert_eq!(list, format!("system: You count.\n{cancelled}\nassistant: two\n{later}"));
     // A fold takes what was cancelled with the groups before it, and nothing stands behind the intent unanswered.
-    woven.cast("fifth");
     woven.cancel();
     woven.cast("sixth");
     woven.turn(Says::text("six"));
