@@ -160,10 +160,8 @@ impl RetentionCommand {
 }
 
 fn text(value: &Value, key: &str) -> String {
-    match &value[key] {
-        Value::String(text) => harmless(text),
-        other => other.to_string(),
-    }
+    let value = &value[key];
+    value.as_str().map_or_else(|| value.to_string(), harmless)
 }
 
 fn draw_plan(plan: &Value) -> String {

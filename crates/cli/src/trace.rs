@@ -153,12 +153,18 @@ impl Lines {
         let to: Box<dyn Write> = match path {
             Some(file) => {
                 let shown = file.display().to_string();
-                let made = File::create_new(file).map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => {
+                let made = File::create_new(file).map_err(|error| {
+                    if error.kind() == io::ErrorKind::AlreadyExists {
                         let wanted = "a name that is free";
-                        Refusal::from(codes::wrong_state("file", shown.as_str(), "there already", "export", wanted))
+                        return Refusal::from(codes::wrong_state(
+                            "file",
+                            shown.as_str(),
+                            "there already",
+                            "export",
+                            wanted,
+                        ));
                     }
-                    _ => codes::io_failed("write", shown.as_str(), error.to_string()).into(),
+                    codes::io_failed("write", shown.as_str(), error.to_string()).into()
                 })?;
                 Box::new(BufWriter::new(made))
             }

@@ -96,8 +96,10 @@ fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
     ]
 }
 
-/// What a tool of the protocol for agents does with what belongs to somebody: the argument that names it, and its kind.
-fn tools() -> Vec<(&'static str, Vec<(&'static str, &'static str)>, Line)> {
+/// An MCP tool by name, its arguments (each with the kind of thing it names), and how it treats a stranger.
+type ToolLine = (&'static str, Vec<(&'static str, &'static str)>, Line);
+
+fn tools() -> Vec<ToolLine> {
     vec![
         ("spells", vec![], Shared),
         ("codes", vec![], Shared),

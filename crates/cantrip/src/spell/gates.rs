@@ -60,6 +60,7 @@ impl GateSpell {
             GateKind::Command { .. } | GateKind::Endpoint(_) | GateKind::Server(_) => true,
             GateKind::Plain
             | GateKind::Delegation { .. }
+            | GateKind::Predict { .. }
             | GateKind::Files { .. }
             | GateKind::Fetch { .. }
             | GateKind::Shell(_) => false,
