@@ -51,8 +51,8 @@ impl Speaker {
         let (next, told) = channel();
         std::thread::spawn(move || {
             for (pieces, end) in answers {
-                let Ok((stream, _)) = listener.accept() else { return };
-                speak(stream, &pieces, end, &told);
+                let Some(stream) = asked(&listener) else { return };
+                answer(stream, &pieces, end, &told);
             }
         });
         Self { address, next }
@@ -66,12 +66,13 @@ impl Speaker {
     }
 }
 
-fn speak(stream: TcpStream, pieces: &[Value], end: End, told: &Receiver<()>) -> Option<()> {
-    let (stream, _) = requested(stream)?;
-    answer(stream, pieces, end, told)
+/// The next connection that asks for an answer.
+fn asked(listener: &TcpListener) -> Option<TcpStream> {
+    let mut streams = listener.incoming().map_while(Result::ok);
+    streams.find_map(|stream| requested(stream).map(|(stream, _)| stream))
 }
 
-/// Reads a request to its end.
+/// Reads a request to its end. Whoever only wants to know what is served here is told that there is no such page.
 fn requested(mut stream: TcpStream) -> Option<(TcpStream, Value)> {
     let mut taken = Vec::new();
     let mut piece = [0; 4096];
@@ -82,6 +83,11 @@ fn requested(mut stream: TcpStream) -> Option<(TcpStream, Value)> {
         let text = String::from_utf8_lossy(&taken[..head]).to_ascii_lowercase();
         let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
         if taken.len() >= head + 4 + length.unwrap_or(0) {
+            if !text.starts_with("post /v1/chat/completions ") {
+                let none = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.write_all(none.as_bytes());
+                return None;
+            }
             let body = serde_json::from_slice(&taken[head + 4..]).unwrap_or_default();
             return Some((stream, body));
         }
@@ -263,7 +269,7 @@ impl Choir {
         }
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let Some((stream, body)) = requested(stream) else { return };
+                let Some((stream, body)) = requested(stream) else { continue };
                 let (last, first) = (body["messages"].as_array().cloned().unwrap_or_default(), json!({}));
                 let last = last.last().unwrap_or(&first).clone();
                 let intent = last["content"].as_str().unwrap_or_default();
