@@ -623,7 +623,8 @@ mod tests {
                 | Effect::ResumeProgram { .. }
                 | Effect::CancelProgram
                 | Effect::WaitApproval { .. }
-                | Effect::Park(_)) => panic!("{other:?}"),
+                | Effect::Prepare(_)
+                | Effect::Park { .. }) => panic!("{other:?}"),
             };
             machine.happened(what, &world).expect("coherent");
         }
