@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cantrip_canon::{ApprovalId, CastId, Currency, EntityId, Hash, Money, Timestamp};
 use cantrip_circle::gate::Promises;
+use cantrip_crystal::limits::WINDOW_TOKENS_ASSUMED;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error};
 use cantrip_spend::{
@@ -127,7 +128,9 @@ impl Machine {
         let images = (self.images.len() as f64 * measure.image_tokens).ceil() as u64;
         let bytes = self.view.bytes().saturating_add(self.view.frame().definition_bytes);
         let bound = bytes.saturating_add(messages.saturating_mul(MESSAGE_TOKENS_BOUND)).saturating_add(images);
-        measure.window.map_or(bound, |window| bound.min(window))
+        // A window that is only assumed does not bound what a server may accept and charge for.
+        let window = measure.window.filter(|window| *window != WINDOW_TOKENS_ASSUMED);
+        window.map_or(bound, |window| bound.min(window))
     }
 
     /// The hold for an attempt of a request; none where nobody keeps a ledger. Where one is kept and nobody pays, policy has

@@ -10,11 +10,11 @@
 //! The cage may still be running and may move folders about, so every step goes through the handle of a folder and none
 //! follows a link.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat};
@@ -30,13 +30,13 @@ const CAPABILITY: &str = "security.capability";
 
 /// A time on the clock by which the kernel dates changes of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileTime {
+struct FileTime {
     seconds: i64,
     nanoseconds: i64,
 }
 
 impl FileTime {
-    pub(super) fn now() -> Self {
+    fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec }
     }
@@ -61,9 +61,43 @@ pub(super) struct Sweep {
 /// What is known of a project from before its cage was started.
 #[derive(Debug)]
 pub(super) struct Before {
-    pub(super) started_at: FileTime,
+    started_at: FileTime,
     /// The paths that are covered in the cage, from the root of the project.
-    pub(super) covered: HashSet<String>,
+    covered: HashSet<String>,
+    /// The special bits of the folders that had some, by device and inode. A folder's time of change is also that of its
+    /// entries, so it does not tell whether its bits are new.
+    folder_bits: HashMap<(u64, u64), u32>,
+}
+
+impl Before {
+    /// Looks at a project whose cage is about to be started.
+    pub(super) fn look(root: &Path, covered: HashSet<String>) -> Self {
+        let mut folder_bits = HashMap::new();
+        let mut folders = vec![(root.to_owned(), 0)];
+        let mut entries = 0;
+        while let Some((folder, depth)) = folders.pop() {
+            // What cannot be read is left to the search, which says so.
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                entries += 1;
+                let Ok(stat) = entry.metadata() else { continue };
+                if !stat.is_dir() {
+                    continue;
+                }
+                if stat.mode() & SPECIAL_BITS != 0 {
+                    folder_bits.insert((stat.dev(), stat.ino()), stat.mode() & SPECIAL_BITS);
+                }
+                if depth < SHELL_SWEEP_DEPTH_MAX && entries < SHELL_SWEEP_ENTRIES_MAX {
+                    folders.push((entry.path(), depth + 1));
+                }
+            }
+        }
+        Self { started_at: FileTime::now(), covered, folder_bits }
+    }
+
+    /// The bits of a folder that it had before.
+    fn older_bits(&self, stat: &Stat) -> u32 {
+        self.folder_bits.get(&(stat.st_dev, stat.st_ino)).copied().unwrap_or_default()
+    }
 }
 
 /// Takes away the privileges that files below `root` were given since the cage was started, and gives other names to the
@@ -125,7 +159,7 @@ impl Sweep {
                 continue;
             }
             if FileTime::of_change(&stat) > before.started_at {
-                match strip(folder.as_fd(), name, folder_has_setgid) {
+                match strip(folder.as_fd(), name, folder_has_setgid, before) {
                     Ok(false) => {}
                     Ok(true) if self.stripped.len() < SHELL_SWEEP_NAMED_MAX => self.stripped.push(inner.clone()),
                     Ok(true) => self.incomplete = true,
@@ -148,7 +182,7 @@ impl Sweep {
 }
 
 /// Takes away the privileges of one entry, and says whether it had any.
-fn strip(folder: BorrowedFd<'_>, name: &std::ffi::CStr, folder_has_setgid: bool) -> io::Result<bool> {
+fn strip(folder: BorrowedFd<'_>, name: &std::ffi::CStr, folder_has_setgid: bool, before: &Before) -> io::Result<bool> {
     let entry = openat(folder, name, ENTRY, Mode::empty())?;
     let stat = fstat(&entry)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
@@ -163,9 +197,12 @@ fn strip(folder: BorrowedFd<'_>, name: &std::ffi::CStr, folder_has_setgid: bool)
         FileType::RegularFile | FileType::Directory | FileType::Fifo | FileType::Socket | FileType::Unknown => {}
     }
     let mut unwanted = stat.st_mode & SPECIAL_BITS;
-    if kind == FileType::Directory && folder_has_setgid {
-        // The kernel itself gives this bit to every folder in a folder that has it.
-        unwanted &= !SETGID;
+    if kind == FileType::Directory {
+        unwanted &= !before.older_bits(&stat);
+        if folder_has_setgid {
+            // The kernel itself gives this bit to every folder in a folder that has it.
+            unwanted &= !SETGID;
+        }
     }
     if unwanted != 0 {
         fs::set_permissions(&handle, Permissions::from_mode(stat.st_mode & 0o7777 & !unwanted))?;
@@ -195,13 +232,12 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("permissions");
     }
 
-    /// The start of a cage, in a tick of the clock of its own.
-    fn now() -> FileTime {
+    /// Returns when the clock of the file system shows another time.
+    fn wait_for_the_next_tick() {
         let now = FileTime::now();
         while FileTime::now() == now {
             std::hint::spin_loop();
         }
-        now
     }
 
     #[test]
@@ -212,8 +248,9 @@ mod tests {
         set(&at("older"), 0o4755);
         fs::create_dir(at("shared")).expect("a folder");
         set(&at("shared"), 0o2775);
-        let _ = now();
-        let since = now();
+        wait_for_the_next_tick();
+        let before = Before::look(folder.path(), Default::default());
+        wait_for_the_next_tick();
         fs::create_dir_all(at("deep/er")).expect("folders");
         fs::write(at("deep/er/program"), "x").expect("a file");
         fs::write(at("plain"), "x").expect("a file");
@@ -231,7 +268,6 @@ mod tests {
         );
         made.expect("a whiteout can be made by anybody");
 
-        let before = Before { started_at: since, covered: Default::default() };
         let mut sweep = search(folder.path(), &before);
         sweep.stripped.sort();
         assert_eq!(sweep.stripped, ["deep/er", "deep/er/program", "device"]);

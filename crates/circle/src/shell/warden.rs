@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::Bounds;
 use super::cage::CageCommand;
 use super::roster::{self, Roster};
-use super::sweep::{self, Before, FileTime, Sweep};
+use super::sweep::{self, Before, Sweep};
 use crate::child_process::spawn_lock;
 use crate::limits::{SHELL_GONE_MS, SHELL_TICK_MS};
 
@@ -192,7 +192,7 @@ impl Ward {
         if let Some(roster) = &roster {
             command = roster.entered_by(&command);
         }
-        let before = Before { started_at: FileTime::now(), covered };
+        let before = Before::look(&root, covered);
         let mut child = {
             let _guard = spawn_lock();
             fcntl_setfd(&filter, FdFlags::empty())?;

@@ -109,8 +109,11 @@ impl StrictPeer {
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
-                let Some((_, body)) = read_request(&mut stream) else { continue };
-                let (status, kind, text) = answered(&mut shared.lock().expect("not poisoned"), &body);
+                let Some((head, body)) = read_request(&mut stream) else { continue };
+                let (status, kind, text) = match asks_about_the_server(&head) {
+                    true => (404, "application/json", json!({"error": {"message": "not found"}}).to_string()),
+                    false => answered(&mut shared.lock().expect("not poisoned"), &body),
+                };
                 let head = format!("HTTP/1.1 {status} Said\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
                 // Whoever asked may have gone.
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
@@ -163,9 +166,19 @@ impl Drop for StrictPeer {
     }
 }
 
+/// Whether a request asks which models there are or how large a window is. These peers tell nothing of that.
+fn asks_about_the_server(head: &str) -> bool {
+    let mut words = head.split(' ');
+    words.next() == Some("get") || words.next().is_some_and(|path| path.ends_with("/api/show"))
+}
+
 fn answered(state: &mut State, body: &Value) -> (u16, &'static str, String) {
     state.bodies.push(body.clone());
-    if let Err(message) = state.rules.refuses(body) {
+    let refused = match body.is_object() {
+        true => state.rules.refuses(body),
+        false => Err("the body is not a JSON object".to_owned()),
+    };
+    if let Err(message) = refused {
         let refusal = state.rules.refusal(&message).to_string();
         state.refused.push(message);
         return (400, "application/json", refusal);
