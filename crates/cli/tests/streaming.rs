@@ -273,7 +273,7 @@ impl Choir {
                 let (last, first) = (body["messages"].as_array().cloned().unwrap_or_default(), json!({}));
                 let last = last.last().unwrap_or(&first).clone();
                 let intent = last["content"].as_str().unwrap_or_default();
-                let voice = told.iter().map(|(intent, _)| *intent).find(|known| *known == intent);
+                let voice = told.keys().copied().find(|known| *known == intent);
                 let (pieces, end, ready) = match voice.and_then(|voice| told.remove(voice)) {
                     Some((pieces, from)) => (pieces.iter().map(|piece| text(piece)).collect(), End::Stops, from),
                     None if last["role"] == "tool" => (vec![text("both are done")], End::Stops, always(1)),

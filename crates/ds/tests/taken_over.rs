@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cantrip::canon::{Clock, IdSource, RunId};
 use cantrip::crystal::{Answer, AnyCrystal, Crystal, Failure, Request, Response, Scripted, Sink};
-use cantrip::loom::{AnyLoom, Contracts, Loom, Page, ReceiptsWanted, RunState};
+use cantrip::loom::{AnyLoom, Contracts, Journal, Loom, Page, ReceiptsWanted, RunState};
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{Receipt, SignatureOrigin, Status};
 use cantrip_ds::{Predicting, Predictor, TraceMode, Traces, trace, verify};
@@ -47,6 +47,20 @@ fn begins_and_dies(loom: &AnyLoom, key: Option<&'static str>) {
         std::thread::sleep(Duration::from_millis(2));
     }
     executor.shutdown_background();
+}
+
+/// Lets the leases of dead processes run out. A store with a clock of its own does not go by that of its callers.
+async fn let_leases_run_out(loom: &AnyLoom) {
+    let here = || MachineClock::new().now().wall;
+    for owner in loom.lease_owners().await.unwrap() {
+        for lease in loom.leases_of(owner, Page::FIRST).await.unwrap().items {
+            let now = loom.lease_now(here()).await.unwrap();
+            loom.renew(&lease, now, Duration::from_millis(1)).await.unwrap();
+        }
+    }
+    while loom.orphans(loom.lease_now(here()).await.unwrap(), Page::FIRST).await.unwrap().items.is_empty() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// A process with a clock that runs this much ahead.
@@ -103,6 +117,7 @@ async fn the_same_key_takes_over_what_a_dead_process_began_and_not_what_a_living
         assert_code(&early.guarded.reply, codes::BUSY);
         assert_eq!(early.guarded.reply.data()["reason"], "in_flight");
         assert_eq!((script.asked(), receipts(&loom).await.len()), (0, 0));
+        let_leases_run_out(&loom).await;
         let heir = later(&loom, &script, HOUR);
         let other = heir.predict(shout().id(), &json!({"text": "ho"}), how(Some("k"))).await;
         assert_eq!(other.guarded.reply.data()["reason"], "idempotency_conflict");
@@ -130,6 +145,7 @@ async fn a_run_of_a_predict_is_resumed_with_its_receipt_and_read_once_it_is_over
         heir.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         grant(&loom, 1, |_| {}).await;
         begins_and_dies(&loom, None);
+        let_leases_run_out(&loom).await;
         let run = only_run(&loom).await;
         let taken = heir.resume(run, &Cancel::new()).await;
         assert_code(&taken.guarded.reply, codes::PREDICTED);
@@ -149,6 +165,7 @@ async fn one_that_is_cancelled_when_it_is_taken_over_is_closed_as_cancelled() {
         heir.catalog().add(&shout(), SignatureOrigin::Api, "ann").await.unwrap();
         grant(&loom, 1, |_| {}).await;
         begins_and_dies(&loom, None);
+        let_leases_run_out(&loom).await;
         let cancel = Cancel::new();
         cancel.cancel();
         let ended = heir.resume(only_run(&loom).await, &cancel).await;

@@ -17,7 +17,7 @@ FOR EACH ROW EXECUTE FUNCTION stays_as_written();
 CREATE TRIGGER retention_removals_are_kept BEFORE DELETE ON retention_removals
 FOR EACH ROW EXECUTE FUNCTION is_kept();
 -- No record is deleted without the row that says so.
-CREATE FUNCTION is_kept_up_to_a_removal() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION is_kept_up_to_a_removal() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (
         SELECT 1 FROM run_anchors a JOIN runs r ON r.run_key = a.run_key

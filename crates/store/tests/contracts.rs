@@ -103,6 +103,7 @@ async fn a_store_without_contracts_gets_them<K: Kit>(kit: K) {
     let episode = weaver.cast("count").await;
     // As a program wrote it that knew no contracts.
     let tables = [
+        "retention_removals",
         "ds_artifact_pointers",
         "ds_pointer_audits",
         "ds_traces",

@@ -250,6 +250,7 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
     let mut weaver = Weaver::new(kit.store());
     let episode = weaver.cast("count").await;
     let tables = [
+        "retention_removals",
         "ds_artifact_pointers",
         "ds_pointer_audits",
         "ds_traces",
