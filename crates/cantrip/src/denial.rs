@@ -106,7 +106,7 @@ impl Amounts<'_> {
         amount(total - i128::from(usage.spent) - i128::from(usage.reserved), self.terms.currency)
     }
 
-    /// What the tightest cap leaves, and the name of that cap.
+    /// The amount that the tightest cap leaves, and the name of that cap.
     fn left_in_run(&self) -> (Money, Value) {
         let currency = self.terms.currency;
         match &self.input.usage.run_cap {

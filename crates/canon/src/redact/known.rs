@@ -1,7 +1,7 @@
 //! The secrets that this process was given.
 //!
 //! A key that is sent to a provider can come back: in the text of an error, in an echoed header, in what a model says.
-//! Whoever takes a secret into use therefore remembers it here, for the whole process, and every door through which
+//! Code that takes a secret into use therefore remembers it here, for the whole process, and every door through which
 //! something enters a record, a stream or a log replaces what was remembered. It is replaced where it enters, before it
 //! is recorded and before a model reads it, so a replay sees what the live run saw.
 //!
@@ -180,7 +180,7 @@ impl KnownSecrets {
 
 /// Replaces known secrets in a text that comes in pieces, also where a secret is spread over several of them.
 ///
-/// What could be the beginning of a secret is held back until the next piece tells.
+/// Text that may be the beginning of a secret is held back until the next piece arrives.
 #[derive(Debug, Default)]
 pub struct SecretStream {
     held: String,

@@ -141,7 +141,7 @@ impl Seat {
 }
 
 impl Seat {
-    /// Whether it answers a predict of its parent's.
+    /// True for an entity that answers a predict of its parent.
     fn predicts(&self) -> bool {
         self.run.office.is_attended(self.entity())
     }

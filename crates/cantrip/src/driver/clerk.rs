@@ -122,11 +122,11 @@ struct Inner {
     minds: HashMap<EntityId, Mind>,
     /// The entity that the run is about.
     root: Option<EntityId>,
-    /// What policy said where it refused to pay last, and whose request that was.
+    /// The last refusal of policy, and the entity whose request it refused.
     refused: Option<(Option<EntityId>, PolicyPart)>,
-    /// Who writes the papers of predicts inside the run, by the entity that answers.
+    /// The writers of receipts for predicts inside the run, by the entity that answers each.
     attended: HashMap<EntityId, Arc<dyn Clerk>>,
-    /// Who asked for an entity.
+    /// The caller of each entity.
     parents: HashMap<EntityId, EntityId>,
 }
 
@@ -173,7 +173,7 @@ impl Office {
         inner.attended.insert(entity, clerk);
     }
 
-    /// Who asked for an entity of a run that is gone on with.
+    /// Records the caller of an entity in a resumed run.
     pub(crate) fn parent(&self, entity: EntityId, parent: EntityId) {
         self.inner().parents.insert(entity, parent);
     }
