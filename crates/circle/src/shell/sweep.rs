@@ -2,8 +2,8 @@
 //!
 //! The filter of system calls ([`filter`](super::filter)) keeps every file of a cage from getting a setuid, setgid or sticky
 //! bit, a file capability, or the type of a device. This search is the last line behind it, for a way that nobody knows
-//! yet: after each command, and once more when the cage is gone, the project is searched for such files, and what was
-//! given since the cage was started is taken away.
+//! yet: after each command, and once more when the cage is gone, the project is searched for such files, and what they did
+//! not have before the cage was started is taken away.
 //!
 //! The same search finds new files that decide about later casts ([`quarantine`](super::quarantine)).
 //!
@@ -11,11 +11,13 @@
 //! follows a link.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, Permissions};
+use std::ffi::CStr;
+use std::fs::{self, DirEntry, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat};
 use rustix::time::{ClockId, clock_gettime};
@@ -26,6 +28,7 @@ use crate::limits::{SHELL_SWEEP_DEPTH_MAX, SHELL_SWEEP_ENTRIES_MAX, SHELL_SWEEP_
 /// The setuid, setgid and sticky bits.
 const SPECIAL_BITS: u32 = 0o7000;
 const SETGID: u32 = 0o2000;
+const EXECUTE_BITS: u32 = 0o111;
 const CAPABILITY: &str = "security.capability";
 
 /// A time on the clock by which the kernel dates changes of files.
@@ -58,46 +61,87 @@ pub(super) struct Sweep {
     entries: usize,
 }
 
+/// The privileges that an entry of the project had before the cage was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OlderPrivileges {
+    special_bits: u32,
+    has_capability: bool,
+    /// The numbers of a removed file are given to a new one, whose birth is another. Not every file system knows it.
+    born_at: Option<SystemTime>,
+}
+
+/// The device and the inode of an entry.
+type EntryNumbers = (u64, u64);
+
 /// What is known of a project from before its cage was started.
+///
+/// It decides which privileges are new. The time at which an entry was changed does not: a wall clock can be set back
+/// while a cage runs, and can be set back before one starts.
 #[derive(Debug)]
 pub(super) struct Before {
+    /// The time that decides where the entries of a folder were not seen.
     started_at: FileTime,
     /// The paths that are covered in the cage, from the root of the project.
     covered: HashSet<String>,
-    /// The special bits of the folders that had some, by device and inode. A folder's time of change is also that of its
-    /// entries, so it does not tell whether its bits are new.
-    folder_bits: HashMap<(u64, u64), u32>,
+    /// The entries that had privileges; devices are among them.
+    privileged: HashMap<EntryNumbers, OlderPrivileges>,
+    /// The folders whose entries were not seen: they could not be read, or there were more than a look takes.
+    unseen: HashSet<EntryNumbers>,
 }
 
 impl Before {
     /// Looks at a project whose cage is about to be started.
     pub(super) fn look(root: &Path, covered: HashSet<String>) -> Self {
-        let mut folder_bits = HashMap::new();
-        let mut folders = vec![(root.to_owned(), 0)];
+        Self::look_at(root, covered, FileTime::now())
+    }
+
+    fn look_at(root: &Path, covered: HashSet<String>, started_at: FileTime) -> Self {
+        let (mut privileged, mut unseen) = (HashMap::new(), HashSet::new());
         let mut entries = 0;
-        while let Some((folder, depth)) = folders.pop() {
-            // What cannot be read is left to the search, which says so.
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let root_numbers = fs::metadata(root).map(|stat| (stat.dev(), stat.ino())).unwrap_or_default();
+        let mut folders = vec![(root.to_owned(), root_numbers, 0)];
+        while let Some((folder, numbers, depth)) = folders.pop() {
+            let found = fs::read_dir(&folder).ok().filter(|_| entries < SHELL_SWEEP_ENTRIES_MAX);
+            let Some(found) = found.filter(|_| depth <= SHELL_SWEEP_DEPTH_MAX) else {
+                unseen.insert(numbers);
+                continue;
+            };
+            for entry in found {
                 entries += 1;
-                let Ok(stat) = entry.metadata() else { continue };
-                if !stat.is_dir() {
+                let Ok((entry, stat)) = entry.and_then(|entry| entry.metadata().map(|stat| (entry, stat))) else {
+                    unseen.insert(numbers);
                     continue;
-                }
-                if stat.mode() & SPECIAL_BITS != 0 {
-                    folder_bits.insert((stat.dev(), stat.ino()), stat.mode() & SPECIAL_BITS);
-                }
-                if depth < SHELL_SWEEP_DEPTH_MAX && entries < SHELL_SWEEP_ENTRIES_MAX {
-                    folders.push((entry.path(), depth + 1));
+                };
+                let numbers = (stat.dev(), stat.ino());
+                privileged.extend(privileges_of(&entry, &stat).map(|privileges| (numbers, privileges)));
+                if stat.is_dir() {
+                    folders.push((entry.path(), numbers, depth + 1));
                 }
             }
         }
-        Self { started_at: FileTime::now(), covered, folder_bits }
+        Self { started_at, covered, privileged, unseen }
     }
 
-    /// The bits of a folder that it had before.
-    fn older_bits(&self, stat: &Stat) -> u32 {
-        self.folder_bits.get(&(stat.st_dev, stat.st_ino)).copied().unwrap_or_default()
+    /// The privileges that an entry had before, if it is the same entry.
+    fn older_privileges(&self, numbers: EntryNumbers, born_at: Option<SystemTime>) -> Option<OlderPrivileges> {
+        self.privileged.get(&numbers).copied().filter(|older| older.born_at == born_at)
     }
+}
+
+/// The privileges of an entry, if it has any.
+fn privileges_of(entry: &DirEntry, stat: &Metadata) -> Option<OlderPrivileges> {
+    let kind = stat.file_type();
+    let special_bits = if kind.is_symlink() { 0 } else { stat.mode() & SPECIAL_BITS };
+    let has_capability = kind.is_file() && stat.mode() & EXECUTE_BITS != 0 && has_capability(&entry.path());
+    let is_device = kind.is_char_device() || kind.is_block_device();
+    let privileges = OlderPrivileges { special_bits, has_capability, born_at: stat.created().ok() };
+    (special_bits != 0 || has_capability || is_device).then_some(privileges)
+}
+
+/// Whether a file has a file capability. The size of the attribute is all that is asked for.
+fn has_capability(path: &Path) -> bool {
+    let mut nothing: [u8; 0] = [];
+    rustix::fs::getxattr(path, CAPABILITY, &mut nothing).is_ok()
 }
 
 /// Takes away the privileges that files below `root` were given since the cage was started, and gives other names to the
@@ -106,8 +150,7 @@ pub(super) fn search(root: &Path, before: &Before) -> Sweep {
     let mut sweep = Sweep::default();
     match open(root, FOLDER, Mode::empty()) {
         Ok(folder) => {
-            let setgid = fstat(&folder).is_ok_and(|stat| stat.st_mode & SETGID != 0);
-            sweep.search(folder, setgid, "", 0, before);
+            sweep.search(folder, "", 0, false, before);
         }
         Err(_) => sweep.incomplete = true,
     }
@@ -124,7 +167,16 @@ impl Sweep {
         Self { incomplete: true, ..Self::default() }
     }
 
-    fn search(&mut self, folder: OwnedFd, folder_has_setgid: bool, path: &str, depth: usize, before: &Before) {
+    /// Searches a folder. `is_unseen` says that the look before did not see into a folder around it.
+    fn search(&mut self, folder: OwnedFd, path: &str, depth: usize, is_unseen: bool, before: &Before) {
+        let Ok(stat) = fstat(&folder) else {
+            self.incomplete = true;
+            return;
+        };
+        let around = Around {
+            has_setgid: stat.st_mode & SETGID != 0,
+            is_unseen: is_unseen || before.unseen.contains(&(stat.st_dev, stat.st_ino)),
+        };
         let Ok(mut entries) = Dir::read_from(&folder) else {
             self.incomplete = true;
             return;
@@ -158,8 +210,8 @@ impl Sweep {
             if kind == FileType::Symlink {
                 continue;
             }
-            if FileTime::of_change(&stat) > before.started_at {
-                match strip(folder.as_fd(), name, folder_has_setgid, before) {
+            if may_be_privileged(&stat, before) {
+                match strip(folder.as_fd(), name, around, before) {
                     Ok(false) => {}
                     Ok(true) if self.stripped.len() < SHELL_SWEEP_NAMED_MAX => self.stripped.push(inner.clone()),
                     Ok(true) => self.incomplete = true,
@@ -172,7 +224,7 @@ impl Sweep {
                     continue;
                 }
                 match openat(&folder, name, FOLDER, Mode::empty()) {
-                    Ok(below) => self.search(below, stat.st_mode & SETGID != 0, &inner, depth + 1, before),
+                    Ok(below) => self.search(below, &inner, depth + 1, around.is_unseen, before),
                     // One that was moved away or made unreadable to its owner; the next search may find it.
                     Err(_) => self.incomplete = true,
                 }
@@ -181,35 +233,59 @@ impl Sweep {
     }
 }
 
-/// Takes away the privileges of one entry, and says whether it had any.
-fn strip(folder: BorrowedFd<'_>, name: &std::ffi::CStr, folder_has_setgid: bool, before: &Before) -> io::Result<bool> {
+/// What decides about an entry beside the entry itself.
+#[derive(Clone, Copy)]
+struct Around {
+    /// The folder that it lies in has the setgid bit.
+    has_setgid: bool,
+    /// The look before did not see into the folder that it lies in.
+    is_unseen: bool,
+}
+
+/// Whether an entry is worth a closer look. A file capability of a file that nobody can execute is looked for only if the
+/// file was changed: that spares two system calls for most files of a project.
+fn may_be_privileged(stat: &Stat, before: &Before) -> bool {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::CharacterDevice | FileType::BlockDevice => true,
+        FileType::RegularFile => {
+            stat.st_mode & (SPECIAL_BITS | EXECUTE_BITS) != 0 || FileTime::of_change(stat) > before.started_at
+        }
+        FileType::Symlink => false,
+        FileType::Directory | FileType::Fifo | FileType::Socket | FileType::Unknown => stat.st_mode & SPECIAL_BITS != 0,
+    }
+}
+
+/// Takes away the privileges of one entry that it did not have before, and says whether there were any.
+fn strip(folder: BorrowedFd<'_>, name: &CStr, around: Around, before: &Before) -> io::Result<bool> {
     let entry = openat(folder, name, ENTRY, Mode::empty())?;
     let stat = fstat(&entry)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
-    // A handle without rights to read can be used by its path only.
-    let handle = format!("/proc/self/fd/{}", entry.as_raw_fd());
-    match kind {
-        FileType::Symlink => return Ok(false),
-        FileType::CharacterDevice | FileType::BlockDevice => {
-            unlinkat(folder, name, AtFlags::empty())?;
-            return Ok(true);
-        }
-        FileType::RegularFile | FileType::Directory | FileType::Fifo | FileType::Socket | FileType::Unknown => {}
+    if kind == FileType::Symlink {
+        return Ok(false);
     }
-    let mut unwanted = stat.st_mode & SPECIAL_BITS;
-    if kind == FileType::Directory {
-        unwanted &= !before.older_bits(&stat);
-        if folder_has_setgid {
-            // The kernel itself gives this bit to every folder in a folder that has it.
-            unwanted &= !SETGID;
-        }
+    // Nothing is known of the entry from before. Its time of change is all that tells, and a clock that was set back
+    // meanwhile makes it lie.
+    if around.is_unseen && FileTime::of_change(&stat) <= before.started_at {
+        return Ok(false);
+    }
+    // A handle without rights to read can be used by its path only.
+    let handle = PathBuf::from(format!("/proc/self/fd/{}", entry.as_raw_fd()));
+    let born_at = fs::metadata(&handle)?.created().ok();
+    let older = before.older_privileges((stat.st_dev, stat.st_ino), born_at);
+    if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) && older.is_none() {
+        unlinkat(folder, name, AtFlags::empty())?;
+        return Ok(true);
+    }
+    let mut unwanted = stat.st_mode & SPECIAL_BITS & !older.map_or(0, |older| older.special_bits);
+    if kind == FileType::Directory && around.has_setgid {
+        // The kernel itself gives this bit to every folder in a folder that has it.
+        unwanted &= !SETGID;
     }
     if unwanted != 0 {
         fs::set_permissions(&handle, Permissions::from_mode(stat.st_mode & 0o7777 & !unwanted))?;
     }
-    // The size of the attribute is all that is asked for.
-    let mut nothing: [u8; 0] = [];
-    let capable = kind == FileType::RegularFile && rustix::fs::getxattr(&handle, CAPABILITY, &mut nothing).is_ok();
+    let had_capability = older.is_some_and(|older| older.has_capability);
+    let capable = kind == FileType::RegularFile && !had_capability && has_capability(&handle);
     if capable {
         rustix::fs::removexattr(&handle, CAPABILITY)?;
     }
@@ -219,10 +295,10 @@ fn strip(folder: BorrowedFd<'_>, name: &std::ffi::CStr, folder_has_setgid: bool,
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::path::Path;
 
-    use super::{Before, FileTime, search};
+    use super::{Before, CAPABILITY, FileTime, has_capability, search};
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -232,25 +308,50 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("permissions");
     }
 
-    /// Returns when the clock of the file system shows another time.
-    fn wait_for_the_next_tick() {
-        let now = FileTime::now();
-        while FileTime::now() == now {
-            std::hint::spin_loop();
+    /// The clock stood at this time, in seconds, when the cage was started.
+    fn at_second(seconds: i64) -> FileTime {
+        FileTime { seconds, nanoseconds: 0 }
+    }
+
+    /// A privilege is new or old by what the project had before, whatever the clock showed: it may have been set back just
+    /// before the cage was started (then every older change seems to be new), or during the cage (then every new change
+    /// seems to be old).
+    #[test]
+    fn privileges_given_since_the_start_are_taken_away_and_older_ones_stay() {
+        for started_at in [FileTime::now(), at_second(0), at_second(i64::MAX)] {
+            new_privileges_are_taken_away(started_at);
         }
     }
 
-    #[test]
-    fn privileges_given_since_the_start_are_taken_away_and_older_ones_stay() {
+    fn make_whiteout(path: &Path) {
+        let kind = rustix::fs::FileType::CharacterDevice;
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RUSR, 0)
+            .expect("a whiteout can be made by anybody");
+    }
+
+    /// Gives a file a capability. A user that may not do so gets `false`.
+    fn give_capability(path: &Path) -> bool {
+        let low_ports: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        rustix::fs::setxattr(path, CAPABILITY, &low_ports, rustix::fs::XattrFlags::empty()).is_ok()
+    }
+
+    fn new_privileges_are_taken_away(started_at: FileTime) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let at = |path: &str| folder.path().join(path);
         fs::write(at("older"), "x").expect("a file");
         set(&at("older"), 0o4755);
+        fs::write(at("became-setuid"), "x").expect("a file");
+        make_whiteout(&at("older-device"));
+        for program in ["older-capable", "became-capable"] {
+            fs::write(at(program), "x").expect("a file");
+            set(&at(program), 0o755);
+        }
+        let may_give = give_capability(&at("older-capable"));
         fs::create_dir(at("shared")).expect("a folder");
         set(&at("shared"), 0o2775);
-        wait_for_the_next_tick();
-        let before = Before::look(folder.path(), Default::default());
-        wait_for_the_next_tick();
+        let before = Before::look_at(folder.path(), Default::default(), started_at);
+        set(&at("became-setuid"), 0o4755);
+        assert_eq!(give_capability(&at("became-capable")), may_give);
         fs::create_dir_all(at("deep/er")).expect("folders");
         fs::write(at("deep/er/program"), "x").expect("a file");
         fs::write(at("plain"), "x").expect("a file");
@@ -259,23 +360,38 @@ mod tests {
         set(&at("plain"), 0o755);
         fs::create_dir(at("shared/inherits")).expect("a folder");
         std::os::unix::fs::symlink("/usr/bin/su", at("link")).expect("a link");
-        let made = rustix::fs::mknodat(
-            rustix::fs::CWD,
-            at("device"),
-            rustix::fs::FileType::CharacterDevice,
-            rustix::fs::Mode::RUSR,
-            0,
-        );
-        made.expect("a whiteout can be made by anybody");
+        fs::rename(at("older"), at("deep/moved")).expect("a file can be moved");
+        make_whiteout(&at("device"));
 
         let mut sweep = search(folder.path(), &before);
         sweep.stripped.sort();
-        assert_eq!(sweep.stripped, ["deep/er", "deep/er/program", "device"]);
+        let capable = may_give.then_some("became-capable");
+        let wanted = capable.into_iter().chain(["became-setuid", "deep/er", "deep/er/program", "device"]);
+        assert_eq!(sweep.stripped, wanted.collect::<Vec<_>>());
+        assert_eq!((has_capability(&at("older-capable")), has_capability(&at("became-capable"))), (may_give, false));
         assert!(!sweep.incomplete);
         assert_eq!((mode(&at("deep/er/program")), mode(&at("deep/er")), mode(&at("plain"))), (0o711, 0o777, 0o755));
-        assert_eq!((mode(&at("older")), mode(&at("shared"))), (0o4755, 0o2775));
+        assert_eq!((mode(&at("deep/moved")), mode(&at("shared"))), (0o4755, 0o2775));
         assert_eq!(mode(&at("shared/inherits")) & 0o2000, 0o2000);
-        assert!(!at("device").exists());
+        assert!(!at("device").exists() && at("older-device").exists());
         assert!(search(folder.path(), &before).stripped.is_empty());
+    }
+
+    /// Of a folder that could not be looked into it is not known what its files had, and only the time is left to decide.
+    #[test]
+    fn where_the_look_before_saw_nothing_the_time_of_change_decides() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = folder.path().join("unread/program");
+        fs::create_dir(folder.path().join("unread")).expect("a folder");
+        for (started_at, is_stripped) in [(at_second(i64::MAX), false), (at_second(0), true)] {
+            let mut before = Before::look_at(folder.path(), Default::default(), started_at);
+            let unread = fs::metadata(folder.path().join("unread")).expect("it is there");
+            before.unseen.insert((unread.dev(), unread.ino()));
+            fs::write(&program, "x").expect("a file");
+            set(&program, 0o4755);
+            assert_eq!(!search(folder.path(), &before).stripped.is_empty(), is_stripped);
+            assert_eq!(mode(&program), if is_stripped { 0o755 } else { 0o4755 });
+            fs::remove_file(&program).expect("it is there");
+        }
     }
 }
