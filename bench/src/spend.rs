@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cantrip_canon::{AuthorizationId, Currency, LoomId, Money};
-use cantrip_loom::conformance::{Weaver, at, reserve};
 use cantrip_loom::{Answer, Journal, Ledger, Step, StepId};
+use cantrip_loom_suite::{Weaver, at, reserve};
 use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Reserve, Terms};
 use cantrip_store::Store;
 use futures_util::future::join_all;

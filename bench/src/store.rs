@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cantrip_canon::LoomId;
-use cantrip_loom::conformance::{Episode, Weaver};
 use cantrip_loom::{Closing, Environment, Fork, Loom, Origin};
+use cantrip_loom_suite::{Episode, Weaver};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use serde_json::json;

@@ -4,8 +4,8 @@ use cantrip::spell::OwnThreadOf;
 use cantrip_canon::TurnId;
 use cantrip_circle::gate::Identity;
 use cantrip_circle::gate::builtin::{OwnThread, Passage, TurnName, Unreadable};
-use cantrip_loom::conformance::{Episode, Weaver, closed, settled, started, utterance};
 use cantrip_loom::{AnyLoom, CallId, Closing, Environment, Fork, Memory, Origin, Step, Work};
+use cantrip_loom_suite::{Episode, Weaver, closed, settled, started, utterance};
 use serde_json::{Value, json};
 
 fn identity(of: &Episode) -> Identity {

@@ -7,8 +7,6 @@
 mod views;
 
 mod body;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod contracts;
 mod erased;
 mod error;
@@ -57,6 +55,7 @@ pub use jsonl::{Jsonl, Removed, Verified};
 pub use ledger::{Ledger, Wanted};
 pub use loom::{
     CastView, EntityView, Extent, FoldView, Listed, Loom, Named, Page, RewardView, RootView, RunState, RunView,
+    count_extent,
 };
 pub use memory::Memory;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};

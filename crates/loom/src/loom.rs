@@ -170,7 +170,7 @@ pub trait Loom: Send + Sync {
     /// A store that has the numbers at hand answers from them; here the lists are read page by page, and no more than
     /// one page is held at a time.
     fn extent(&self, loom: LoomId) -> impl Future<Output = Result<Extent, Error>> + Send {
-        counted(self, loom)
+        count_extent(self, loom)
     }
 
     fn entities(&self, loom: LoomId, page: Page) -> impl Future<Output = Result<Listed<EntityView>, Error>> + Send;
@@ -244,8 +244,8 @@ pub trait Loom: Send + Sync {
     fn resolve(&self, prefix: &str) -> impl Future<Output = Result<Named, Error>> + Send;
 }
 
-/// The extent of a loom, from its lists.
-pub(crate) async fn counted(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
+/// Counts the entities and turns of a loom by reading its lists; a store with an index answers faster.
+pub async fn count_extent(store: &(impl Loom + ?Sized), loom: LoomId) -> Result<Extent, Error> {
     let mut extent = Extent::default();
     let mut page = Page { after: None, most: COUNTED_ITEMS };
     loop {

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use cantrip_loom::conformance::{Episode, Weaver, closed, settled, started, utterance};
 use cantrip_loom::export::{Format, Imported, Redaction, export, import_journal, import_turns};
 use cantrip_loom::{
     Actor, CallId, Closing, EndedBy, Ending, Environment, Error, Fork, Held, Journal, Jsonl, Loom, Memory, Origin,
     Output, Page, ProgramError, Reward, Spawn, Step, TruncationReason, Work,
 };
+use cantrip_loom_suite::{Episode, Weaver, closed, settled, started, utterance};
 use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 

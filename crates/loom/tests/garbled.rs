@@ -5,9 +5,9 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use cantrip_loom::conformance::Weaver;
 use cantrip_loom::export::{Format, Redaction, export, import_journal, import_turns};
 use cantrip_loom::{Error, Jsonl, Loom, Memory, Page, TruncationReason};
+use cantrip_loom_suite::Weaver;
 use cantrip_reply::{ReplyType, codes};
 use cantrip_tests::garble;
 use futures_util::TryStreamExt;

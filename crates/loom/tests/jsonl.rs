@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cantrip_loom::conformance::{Subject, Weaver};
 use cantrip_loom::{Damage, Error, Journal, Jsonl, Loom, Page, Record, RunState, Seq, TruncationReason};
+use cantrip_loom_suite::{Subject, Weaver};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::json;
@@ -42,7 +42,7 @@ impl Subject for InFolder {
     }
 }
 
-cantrip_loom::conformance!(jsonl, InFolder::new());
+cantrip_loom_suite::conformance!(jsonl, InFolder::new());
 
 fn records_file(folder: &Path) -> PathBuf {
     folder.join("records.jsonl")

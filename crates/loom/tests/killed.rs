@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cantrip_loom::conformance::Weaver;
 use cantrip_loom::{Jsonl, Loom, Page};
+use cantrip_loom_suite::Weaver;
 
 const FOLDER: &str = "CANTRIP_LOOM_TEST_FOLDER";
 

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use cantrip_canon::TurnId;
-use cantrip_loom::conformance::{Episode, Weaver};
 use cantrip_loom::{
     Actor, Closing, Environment, Fork, Intent, Journal, Jsonl, Loom, Memory, Origin, Page, Projection, Record, Reward,
     Step, TruncationReason, Turn,
 };
+use cantrip_loom_suite::{Episode, Weaver};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -8,8 +8,8 @@ use cantrip_canon::AuditId;
 use cantrip_contract::{
     ArtifactRow, By, Change, OriginRow, PointerChange, Provenance, Row, SignatureOrigin, SignatureRow, built_in,
 };
-use cantrip_loom::conformance::{Weaver, at};
 use cantrip_loom::{Answer, Contracts, Journal, Page, Seq, Step, StepId};
+use cantrip_loom_suite::{Weaver, at};
 use cantrip_store::Store;
 use futures_util::future::join_all;
 use support::Kit;

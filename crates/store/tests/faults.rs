@@ -7,11 +7,11 @@ mod support;
 use std::fs;
 
 use cantrip_canon::{RetentionId, RunId, Timestamp, bytes_hash};
-use cantrip_loom::conformance::{Episode, Subject, Weaver};
 use cantrip_loom::{
     Actor, Answer, Closing, Damage, Error, Event, Journal, Loom, Origin, Page, Record, RetentionOrder, RetentionPolicy,
     RunState, Seq, Step, TruncationReason,
 };
+use cantrip_loom_suite::{Episode, Subject, Weaver};
 use cantrip_reply::codes;
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
@@ -346,7 +346,7 @@ fn a_file_that_is_none_of_ours_is_refused_and_left_alone() {
 
 #[test]
 fn a_damaged_file_is_an_error_or_no_record_is_touched() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let kit = InFile::new();
         two_runs(kit.store()).await;
         let mut weaver = Weaver::seeded(kit.store(), 9);
@@ -394,7 +394,7 @@ fn a_damaged_file_is_an_error_or_no_record_is_touched() {
 
 #[test]
 fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("loom.db");
         let store = Store::sqlite_within(&path, 4_000 << 10).unwrap();
@@ -439,7 +439,7 @@ fn a_full_disk_is_an_error_and_what_was_acknowledged_stays() {
 
 #[test]
 fn a_file_that_was_moved_away_takes_no_more_and_goes_on_when_it_is_back() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let folder = tempfile::tempdir().unwrap();
         let (kept, away) = (folder.path().join("kept"), folder.path().join("away"));
         std::fs::create_dir(&kept).unwrap();
@@ -501,7 +501,7 @@ fn a_server_that_is_not_there_or_does_not_know_us_is_said() {
 
 #[test]
 fn a_lost_connection_is_an_error_or_unnoticed_and_nothing_is_written_twice() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let (url, schema) = (postgres_url(), fresh_schema());
         let store = Store::postgres_in(&url, &schema).unwrap();
         let mut weaver = Weaver::new(&store);

@@ -10,8 +10,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use cantrip_canon::{LoomId, TurnId};
-use cantrip_loom::conformance::{Weaver, run};
 use cantrip_loom::{Event, Journal, Loom, Page, Record, RunState, Seq};
+use cantrip_loom_suite::{Weaver, run};
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
@@ -119,7 +119,7 @@ fn killed(place: &Place, kills: u64) {
     // What the dead left can be gone on with: their leases expire, and their open turns are taken up.
     run(async {
         let store = place.open();
-        let late = cantrip_loom::conformance::at(36_000_000);
+        let late = cantrip_loom_suite::at(36_000_000);
         let orphans = store.orphans(late, Page::FIRST).await.unwrap().items;
         assert_eq!(orphans.len() as u64, kills * 4);
         for orphan in orphans {

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use cantrip_canon::TurnId;
-use cantrip_loom::conformance::{Episode, Weaver, at, closed, settled, started, utterance};
 use cantrip_loom::{
     Actor, CallId, Closing, Draft, EndedBy, Ending, Environment, Error, Fold, Fork, Held, Intent, Journal, Listed,
     Loom, Memory, Origin, Owner, Page, ParkReason, Parked, Record, Reward, RunState, Spawn, Step, Strategy as Folding,
     TruncationReason, Work,
 };
+use cantrip_loom_suite::{Episode, Weaver, at, closed, settled, started, utterance};
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
@@ -413,7 +413,7 @@ proptest! {
 
     #[test]
     fn a_store_shows_what_the_loom_in_memory_shows(acts in prop::collection::vec(act(), 1..60)) {
-        cantrip_loom::conformance::run(async {
+        cantrip_loom_suite::run(async {
             let folder = tempfile::tempdir().unwrap();
             let store = Store::sqlite(folder.path().join("loom.db")).unwrap();
             let mut both = Both {
@@ -430,7 +430,7 @@ proptest! {
 
 #[test]
 fn a_copy_of_a_journal_is_shown_as_the_original() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let memory = Memory::new();
         let mut weaver = Weaver::new(&memory);
         let mut episode = weaver.cast("count").await;

@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use cantrip_canon::{AuthorizationId, LoomId, Money, TurnId};
-use cantrip_loom::conformance::{Episode, Weaver, at, reserve, run};
 use cantrip_loom::{Answer, Journal, Ledger, Page, Seq, Step, StepId, Wanted};
+use cantrip_loom_suite::{Episode, Weaver, at, reserve, run};
 use cantrip_spend::{AuthorizationRef, Authorize, Mode, Operation, Reserve, Terms};
 use cantrip_store::Store;
 use futures_util::future::{join, join_all};

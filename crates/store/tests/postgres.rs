@@ -4,4 +4,4 @@ mod support;
 
 use support::InPostgres;
 
-cantrip_loom::conformance!(postgres, InPostgres::new());
+cantrip_loom_suite::conformance!(postgres, InPostgres::new());

@@ -5,8 +5,8 @@
 mod support;
 
 use cantrip_canon::{FoldId, TurnId};
-use cantrip_loom::conformance::{Episode, Weaver};
 use cantrip_loom::{Answer, Closing, Fold, Held, Journal, Loom, Page, RunState, Step, Strategy};
+use cantrip_loom_suite::{Episode, Weaver};
 use cantrip_store::Store;
 use serde_json::json;
 use support::Kit;

@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cantrip_loom::conformance::{Episode, Subject, Weaver, at, utterance};
 use cantrip_loom::{
     Actor, Answer, Conflict, Error, Event, Journal, Loom, Origin, Owner, Page, Record, Reward, Seq, Step,
 };
+use cantrip_loom_suite::{Episode, Subject, Weaver, at, utterance};
 use cantrip_store::Store;
 use futures_util::future::{join, join_all, join4};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
@@ -62,7 +62,7 @@ async fn a_zombie_writes_nothing_after_another_process_took_over<K: Kit>(kit: K)
     let turn = said.turn_id;
     let step = Step::holds(cantrip_loom::StepId::new("2.1").unwrap(), owner.lease.clone())
         .record(weaver.draft(said))
-        .record(weaver.draft(cantrip_loom::conformance::closed(turn, cantrip_loom::Closing::Open)));
+        .record(weaver.draft(cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open)));
     weaver.commit(step).await;
     owner.leaf = Some(turn);
     assert_eq!(one.append(answer).await.unwrap(), fenced);
@@ -100,9 +100,9 @@ async fn a_run_is_taken_over_in_the_middle_of_a_turn<K: Kit>(kit: K) {
         let said = utterance(None, &[("echo", json!({"n": n}))]);
         let opened = weaver.opened(&episode, said, &mut Vec::new());
         let (turn, call) = (opened.turn_id, cantrip_loom::CallId::of_turn(opened.turn_id, 1));
-        let started = cantrip_loom::conformance::started(call, cantrip_loom::Work::Gate, None);
-        let settled = cantrip_loom::conformance::settled(call, json!(n), &mut Vec::new());
-        let closed = cantrip_loom::conformance::closed(turn, cantrip_loom::Closing::Open);
+        let started = cantrip_loom_suite::started(call, cantrip_loom::Work::Gate, None);
+        let settled = cantrip_loom_suite::settled(call, json!(n), &mut Vec::new());
+        let closed = cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open);
         let steps = [
             vec![weaver.draft(opened)],
             vec![weaver.draft(started)],
@@ -182,7 +182,7 @@ async fn a_run_that_failed_in_one_process_is_given_up_in_all<K: Kit>(kit: K) {
     other.send(&episode, intent).await;
     // The first process still holds its lease and knows nothing of this.
     let late = Step::holds(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(cantrip_loom::conformance::closed(turn, cantrip_loom::Closing::Open)));
+        .record(weaver.draft(cantrip_loom_suite::closed(turn, cantrip_loom::Closing::Open)));
     let answer = one.append(late).await;
     assert!(
         matches!(answer, Err(Error::Incoherent { .. }) | Ok(Answer::Conflict(Conflict::EntityBusy { .. }))),
@@ -242,7 +242,7 @@ fn deafen(kit: &InPostgres) -> i64 {
 
 #[test]
 fn a_lost_notification_loses_no_record() {
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         let kit = InPostgres::fresh();
         let (one, two) = (kit.store(), kit.again().unwrap());
         let mut weaver = Weaver::new(one);
@@ -319,16 +319,16 @@ async fn more_than_the_queue_holds_is_written_in_order<K: Kit>(kit: K) {
 #[test]
 fn a_step_waits_for_another_process_that_writes() {
     let kit = InFile::new();
-    let mut weaver = Weaver::new(cantrip_loom::conformance::Subject::store(&kit));
+    let mut weaver = Weaver::new(cantrip_loom_suite::Subject::store(&kit));
     let intent = weaver.intent("count");
     let (step, _) = weaver.open(Origin::Root, intent, None, 0);
     let blocker = rusqlite::Connection::open(kit.path()).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let store = cantrip_loom::conformance::Subject::store(&kit);
+    let store = cantrip_loom_suite::Subject::store(&kit);
     let mut append = Box::pin(store.append(step));
     assert!(append.as_mut().now_or_never().is_none());
     blocker.execute_batch("ROLLBACK").unwrap();
-    cantrip_loom::conformance::run(async {
+    cantrip_loom_suite::run(async {
         assert_eq!(append.await.unwrap(), Answer::Committed(Seq::new(3)));
     });
 }

@@ -2,15 +2,15 @@
 
 mod support;
 
-use cantrip_loom::conformance::{Fleeting, Weaver};
 use cantrip_loom::{AnyLoom, Closing, Loom};
+use cantrip_loom_suite::{Fleeting, Weaver};
 use cantrip_store::Store;
 use serde_json::json;
 use support::InFile;
 
-cantrip_loom::conformance!(file, InFile::new());
-cantrip_loom::conformance!(memory, Fleeting::new(Store::in_memory().expect("memory is there")));
-cantrip_loom::conformance!(erased, Fleeting::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
+cantrip_loom_suite::conformance!(file, InFile::new());
+cantrip_loom_suite::conformance!(memory, Fleeting::new(Store::in_memory().expect("memory is there")));
+cantrip_loom_suite::conformance!(erased, Fleeting::new(AnyLoom::new(Store::in_memory().expect("memory is there"))));
 
 /// Whoever copies the file of a store that was closed has all of it, and nothing lies beside it.
 #[tokio::test]

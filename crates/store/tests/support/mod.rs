@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cantrip_canon::RunId;
-use cantrip_loom::conformance::Subject;
 use cantrip_loom::{Error, Journal, Record, Seq};
+use cantrip_loom_suite::Subject;
 use cantrip_store::Store;
 use futures_util::TryStreamExt;
 use tempfile::TempDir;
@@ -94,13 +94,13 @@ macro_rules! on_both {
         mod sqlite {
             $(#[test]
             fn $name() {
-                cantrip_loom::conformance::run(super::$name(<$crate::support::InFile as $crate::support::Kit>::fresh()));
+                cantrip_loom_suite::run(super::$name(<$crate::support::InFile as $crate::support::Kit>::fresh()));
             })+
         }
         mod postgres {
             $(#[test]
             fn $name() {
-                cantrip_loom::conformance::run(super::$name(<$crate::support::InPostgres as $crate::support::Kit>::fresh()));
+                cantrip_loom_suite::run(super::$name(<$crate::support::InPostgres as $crate::support::Kit>::fresh()));
             })+
         }
     };

@@ -6,7 +6,7 @@ use cantrip_canon::RunId;
 use serde_json::json;
 
 use super::{Subject, Weaver, at, utterance};
-use crate::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Page, ParkReason, Parked, Step};
+use cantrip_loom::{Answer, Closing, Epoch, Error, Journal, Lease, Owner, Page, ParkReason, Parked, Step};
 
 const LASTS: Duration = Duration::from_secs(30);
 
@@ -38,9 +38,9 @@ pub(super) async fn the_first_acquire_has_one_winner<S: Subject>(subject: S) {
     let mut weaver = Weaver::new(store);
     let (mut step, episode) = {
         let intent = weaver.intent("count");
-        weaver.open(crate::Origin::Root, intent, None, 0)
+        weaver.open(cantrip_loom::Origin::Root, intent, None, 0)
     };
-    step.place = crate::Place::Opens { run: episode.run, lease: None };
+    step.place = cantrip_loom::Place::Opens { run: episode.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(store.holder(episode.run).await.expect("a known run"), None);
     let race = (0..8).map(|n| store.acquire(episode.run, owner(&format!("process-{n}")), at(10), LASTS));
@@ -126,8 +126,8 @@ pub(super) async fn orphans_are_live_runs_that_nobody_holds<S: Subject>(subject:
         listed.items.iter().map(|run| run.run_id).collect()
     };
     let intent = weaver.intent("later");
-    let (mut step, queued) = weaver.open(crate::Origin::Root, intent, None, 0);
-    step.place = crate::Place::Opens { run: queued.run, lease: None };
+    let (mut step, queued) = weaver.open(cantrip_loom::Origin::Root, intent, None, 0);
+    step.place = cantrip_loom::Place::Opens { run: queued.run, lease: None };
     weaver.commit(step).await;
     let held = weaver.cast("held").await;
     let returned = weaver.cast("returned").await;

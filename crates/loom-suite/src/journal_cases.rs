@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::{Subject, Weaver, utterance};
-use crate::{
+use cantrip_loom::{
     Actor, Answer, Body, Closing, Conflict, Draft, Epoch, Error, Event, Held, Journal, Loom, Origin, Page, Place,
     Record, Reward, RunState, Seq, Step, TruncationReason,
 };
@@ -190,7 +190,7 @@ pub(super) async fn an_entity_has_one_live_run<S: Subject>(subject: S) {
     let run = weaver.id();
     let intent = weaver.intent("and now?");
     let cast = weaver.cast_of(episode.entity, intent);
-    let opening = weaver.opening(crate::RunKind::Cast, episode.entity);
+    let opening = weaver.opening(cantrip_loom::RunKind::Cast, episode.entity);
     let first = Draft::opening(weaver.now(), opening, cast).expect("a small record");
     let step = Step::opens(weaver.step_id(), run, None).record(first);
     let answer = store.append(step.clone()).await.expect("an answer");
@@ -211,7 +211,7 @@ pub(super) async fn an_ended_run_takes_annotations_only<S: Subject>(subject: S) 
     let turn = weaver.plain(&mut episode).await;
     let end = weaver.end_of(
         &episode,
-        crate::Ending::Truncated { reason: TruncationReason::MaxTurns, error: None, summary: "cut".into() },
+        cantrip_loom::Ending::Truncated { reason: TruncationReason::MaxTurns, error: None, summary: "cut".into() },
     );
     let step = Step::holds(weaver.step_id(), episode.lease.clone()).record(weaver.draft(end));
     weaver.commit(step).await;
@@ -314,8 +314,8 @@ pub(super) async fn a_long_value_is_a_body_and_reads_back<S: Subject>(subject: S
     for turn in turns {
         let turn = store.turn(turn).await.expect("closed");
         match &turn.gate_calls[0].settlement {
-            crate::Settlement::Settled(settled) => assert_eq!(settled.result, long),
-            crate::Settlement::Delegated => panic!("it was settled"),
+            cantrip_loom::Settlement::Settled(settled) => assert_eq!(settled.result, long),
+            cantrip_loom::Settlement::Delegated => panic!("it was settled"),
         }
     }
     let records = all(store, episode.run).await;
@@ -379,7 +379,7 @@ pub(super) async fn a_scan_gives_every_run_in_the_order_of_writing<S: Subject>(s
 }
 
 pub(super) async fn copies_keep_place_time_and_epoch<S: Subject>(subject: S) {
-    let source = crate::Memory::new();
+    let source = cantrip_loom::Memory::new();
     let mut weaver = Weaver::new(&source);
     let mut episode = weaver.cast("count").await;
     weaver.done(&mut episode, json!(3)).await;

@@ -5,7 +5,7 @@ use cantrip_reply::codes;
 use serde_json::{Value, json};
 
 use super::{Episode, Subject, Weaver, closed, settled, started, utterance};
-use crate::{
+use cantrip_loom::{
     Actor, CallId, Child, Closing, Content, Draft, EndedBy, Ending, Environment, Error, Event, Failed, Fault, Fold,
     Fork, Held, Intent, Journal, Loom, Named, Origin, Page, ParkReason, Parked, Reward, RunKind, RunState, Settlement,
     Spawn, Step, Strategy, ThreadState, TruncationReason, Work,
@@ -103,7 +103,7 @@ pub(super) async fn a_tail_is_the_end_of_a_path<S: Subject>(subject: S) {
             let end = store.thread_end(leaf, most).await.expect("a path");
             assert_eq!(end.turns, path[path.len() - most..]);
             assert_eq!((end.leaf, end.state, &end.entity), (leaf, whole.state, &whole.entity));
-            let shown = |cast: &crate::CastView| end.turns.iter().any(|turn| turn.cast_id == cast.cast.cast_id);
+            let shown = |cast: &cantrip_loom::CastView| end.turns.iter().any(|turn| turn.cast_id == cast.cast.cast_id);
             let casts: Vec<_> = whole.casts.iter().filter(|cast| shown(cast)).cloned().collect();
             assert_eq!(end.casts, casts);
         }
@@ -390,7 +390,7 @@ pub(super) async fn a_send_extends_the_thread_of_its_entity<S: Subject>(subject:
     step.records.pop();
     let opening = weaver.opening(RunKind::Summon, episode.entity);
     step.records[0] = Draft::opening(weaver.now(), opening, weaver.root()).expect("a small record");
-    step.place = crate::Place::Opens { run: episode.run, lease: None };
+    step.place = cantrip_loom::Place::Opens { run: episode.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(store.run(episode.run).await.expect("known").state, RunState::Terminated);
     let mut turns = Vec::new();
@@ -425,7 +425,7 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     let state = async |run| store.run(run).await.expect("known").state;
     let intent = weaver.intent("later");
     let (mut step, queued) = weaver.open(Origin::Root, intent, None, 0);
-    step.place = crate::Place::Opens { run: queued.run, lease: None };
+    step.place = cantrip_loom::Place::Opens { run: queued.run, lease: None };
     weaver.commit(step).await;
     assert_eq!(state(queued.run).await, RunState::Queued);
     let mut episode = weaver.cast("count").await;
@@ -442,7 +442,7 @@ pub(super) async fn runs_say_where_they_stand<S: Subject>(subject: S) {
     weaver.commit(step).await;
     store.release(&episode.lease).await.expect("held");
     assert_eq!(state(episode.run).await, RunState::Waiting);
-    let owner = crate::Owner::new("process-2").expect("a name");
+    let owner = cantrip_loom::Owner::new("process-2").expect("a name");
     let lease = store.acquire(episode.run, owner, weaver.now(), std::time::Duration::from_hours(1)).await;
     episode.lease = lease.expect("it is free");
     assert_eq!(state(episode.run).await, RunState::Running);
@@ -602,7 +602,7 @@ pub(super) async fn an_extent_is_what_the_lists_hold<S: Subject>(subject: S) {
     assert!(extent.turns > 0 && extent.entities > 1);
     let closed = turns.iter().map(|turn| turn.metadata.timestamp);
     assert_eq!(extent.last_activity, closed.chain(entities.iter().map(|entity| entity.at)).max());
-    assert_eq!(crate::loom::counted(store, weaver.loom).await.expect("readable"), extent);
+    assert_eq!(cantrip_loom::count_extent(store, weaver.loom).await.expect("readable"), extent);
     let elsewhere = cantrip_canon::LoomId::from_parts(super::at(0), [9; 10]);
     assert!(matches!(store.extent(elsewhere).await, Err(Error::NotFound { kind: "loom", .. })));
 }
@@ -691,11 +691,11 @@ pub(super) async fn what_was_open_goes_on_after_reopening<S: Subject>(subject: S
         let Some(reopened) = subject.reopen().await else { return };
         subject = reopened;
         let store = subject.store();
-        let (owner, expired) = (crate::Owner::new("process-2").expect("a name"), episode.lease.expires_at);
+        let (owner, expired) = (cantrip_loom::Owner::new("process-2").expect("a name"), episode.lease.expires_at);
         let lease = store.acquire(episode.run, owner, expired, std::time::Duration::from_hours(1)).await.expect("free");
         for step in plan.steps.drain(..) {
-            let answer = store.append(Step { place: crate::Place::Holds(lease.clone()), ..step }).await;
-            assert!(matches!(answer, Ok(crate::Answer::Committed(_))), "stopped after {stop}: {answer:?}");
+            let answer = store.append(Step { place: cantrip_loom::Place::Holds(lease.clone()), ..step }).await;
+            assert!(matches!(answer, Ok(cantrip_loom::Answer::Committed(_))), "stopped after {stop}: {answer:?}");
         }
         let path = store.path(plan.last).await.expect("readable");
         let shown: Vec<(u64, usize, bool)> =
@@ -715,7 +715,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new<J: Journal>(weaver: &mut Weaver<'_, J>, episode: &Episode, opened: crate::Opened) -> Self {
+    fn new<J: Journal>(weaver: &mut Weaver<'_, J>, episode: &Episode, opened: cantrip_loom::Opened) -> Self {
         let holder = opened.turn_id;
         let call = |n| CallId::of_turn(holder, n);
         let hold = |weaver: &mut Weaver<'_, J>| Step::holds(weaver.step_id(), episode.lease.clone());

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Episode, Subject, Weaver, at, reserve};
-use crate::{Answer, Conflict, Contracts, Error, Event, Journal, Page, ReceiptsWanted, Seq, Step};
+use cantrip_loom::{Answer, Conflict, Contracts, Error, Event, Journal, Page, ReceiptsWanted, Seq, Step};
 
 fn odd(n: u64) -> Event {
     let Value::Object(payload) = json!({"v": 1, "n": n}) else { unreachable!() };
@@ -419,7 +419,8 @@ pub(super) async fn a_predict_has_one_key_one_end_and_one_receipt<S: Subject>(su
     let end = PredictEnd { status: Status::Succeeded, output_hash: Some(hash(&json!({"text": "b"}))), at: now };
     let ended = || Row::PredictEnded { predict_id: id, end: end.clone() };
     let told = || draft(receipt(&episode, Some(id), Status::Succeeded, now), Vec::new());
-    let stale = crate::Lease { owner: crate::Owner::new("another").expect("a name"), ..episode.lease.clone() };
+    let stale =
+        cantrip_loom::Lease { owner: cantrip_loom::Owner::new("another").expect("a name"), ..episode.lease.clone() };
     let step = Step::holds(weaver.step_id(), stale).record(weaver.draft(odd(3))).contract(ended()).contract(told());
     assert!(matches!(append(store, step).await, Answer::Fenced { .. }));
     assert_eq!(store.receipt_of(id).await.expect("an answer"), None);

@@ -1,12 +1,13 @@
-//! The promises of [`Journal`] and [`Loom`] as code: every store runs every case.
+//! The promises of `Journal`, `Loom`, `Ledger` and `Contracts` as test cases that every store runs.
 //!
 //! A suite per store was rejected: it drifts to what that store happens to do. Here a store brings a [`Subject`] and
 //! gets one test per case, and one more that fails if a case was left out.
 //!
 //! ```
-//! use cantrip_loom::{Memory, conformance::Fleeting};
+//! use cantrip_loom::Memory;
+//! use cantrip_loom_suite::Fleeting;
 //!
-//! cantrip_loom::conformance!(memory, Fleeting::new(Memory::new()));
+//! cantrip_loom_suite::conformance!(memory, Fleeting::new(Memory::new()));
 //! # fn main() {}
 //! ```
 
@@ -17,7 +18,7 @@ mod ledger_cases;
 mod tree_cases;
 mod weaver;
 
-use crate::{Contracts, Journal, Ledger, Loom};
+use cantrip_loom::{Contracts, Journal, Ledger, Loom};
 
 pub use weaver::{Episode, Weaver, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
@@ -94,12 +95,12 @@ macro_rules! cases {
 
                     $($(#[test]
                     fn $case() {
-                        $dollar crate::conformance::run($dollar crate::conformance::cases::$case($dollar maker));
+                        $dollar crate::run($dollar crate::cases::$case($dollar maker));
                     })+)+
 
                     #[test]
                     fn no_case_is_missing() {
-                        assert_eq!(RUN, $dollar crate::conformance::CASES);
+                        assert_eq!(RUN, $dollar crate::CASES);
                     }
                 }
             };

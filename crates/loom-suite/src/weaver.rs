@@ -9,7 +9,7 @@ use cantrip_spend::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use cantrip_loom::{
     Actor, Answer, Asked, Body, Call, CallId, CallSettled, Cantrip, CantripId, Cast, Closing, Content, Draft, End,
     EndedBy, Ending, Entity, Event, Finish, GateCall, Held, Intent, Journal, Lease, Mode, Opened, Opening, Origin,
     Owner, Root, RunKind, Seq, Started, Step, StepId, TruncationReason, TurnClosed, Usage, Utterance, Work,

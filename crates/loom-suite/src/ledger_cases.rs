@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Episode, Subject, Weaver, at, reserve};
-use crate::{
+use cantrip_loom::{
     Answer, Conflict, Draft, EndedBy, Ending, Event, Journal, Ledger, Loom, Owner, Page, RunState, Seq, Step, StepId,
     Wanted,
 };
@@ -119,7 +119,7 @@ pub(super) async fn money_moves_with_its_records<S: Subject>(subject: S) {
     assert_eq!(moves, [("reserve", 0, 20_000, "reserved"), ("commit", 12_900, -20_000, "committed")]);
     // A step that cannot be written moves nothing.
     let broken = Step::holds(weaver.step_id(), episode.lease.clone())
-        .record(weaver.draft(super::closed(turn, crate::Closing::Open)))
+        .record(weaver.draft(super::closed(turn, cantrip_loom::Closing::Open)))
         .money(asked(reserve(&mut weaver, &episode, turn, 2, 5)));
     assert!(store.append(broken).await.is_err(), "the turn was never opened");
     let unknown = Operation::release(reserve(&mut weaver, &episode, turn, 3, 5).hold.id(), now);
@@ -239,7 +239,7 @@ pub(super) async fn a_call_with_a_reply_is_not_paid_for_again<S: Subject>(subjec
         pay(&mut weaver, store, &episode, asked(again.clone())).await,
         Answer::Conflict(Conflict::Money { fault: Fault::Replied, .. })
     ));
-    let call = crate::CallId::of_turn(turn, 1).key();
+    let call = cantrip_loom::CallId::of_turn(turn, 1).key();
     let gate = Reserve { hold: Hold { call, attempt: 1, ..again.hold }, question: again.question };
     assert!(matches!(
         pay(&mut weaver, store, &episode, asked(gate)).await,
@@ -577,7 +577,7 @@ pub(super) async fn an_unknown_outcome_is_held_until_someone_reconciles<S: Subje
             &episode,
             Ending::Terminated {
                 ended_by: EndedBy::Done,
-                result: crate::Held::of(json!(1), &mut Vec::new()).expect("a value"),
+                result: cantrip_loom::Held::of(json!(1), &mut Vec::new()).expect("a value"),
             },
         )
         .await;
