@@ -218,3 +218,22 @@ fn a_house_that_contradicts_itself_is_refused() {
     "#;
     assert!(House::parse(upside_down).is_err());
 }
+
+/// Runs the commit hook on a message; returns whether it passes, and what it prints.
+fn commit_hook(message: &str) -> (bool, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("message");
+    fs::write(&file, message).expect("a file");
+    let output = Command::new(root().join(".githooks/commit-msg")).arg(&file).current_dir(root()).output();
+    let output = output.expect("the hook runs");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn the_commit_hook_refuses_a_subject_of_more_than_72_characters() {
+    let longest = "ä".repeat(72);
+    let body = "x".repeat(200);
+    assert_eq!(commit_hook(&format!("{longest}\n\n{body}\n")), (true, String::new()));
+    let (passes, says) = commit_hook(&format!("{longest}b\n\n{body}\n"));
+    assert!(!passes && says.contains("73 characters"), "{says}");
+}
