@@ -3,20 +3,30 @@
 //! A run is parked by a person, by the end of its process, or because its crystal stays down. The record of that says
 //! which, and has the fault; whoever looks at the run later is told the same as whoever waited for it.
 
-use cantrip_canon::RunId;
-use cantrip_loom::{Event, Journal, Kind, Parked, Seq};
-use cantrip_reply::{Refusal, codes};
+use std::time::Duration;
+
+use cantrip_canon::{CastId, RunId};
+use cantrip_loom::{
+    Answer, Draft, Epoch, Error, Event, Fault, Journal, Kind, Lease, Loom, ParkReason, Parked, Record, RunView, Seq,
+    Step, StepId,
+};
+use cantrip_reply::{Call, Refusal, codes};
 use futures_util::TryStreamExt;
 
 use crate::driver::Runtime;
+use crate::limits::LEASE_MS;
 use crate::resume::Unable;
 
 /// Returns what a person can do about a crystal that stays down with this code.
 pub fn advice(code: &str) -> &'static str {
     if code == codes::RATE_LIMITED.any().as_str() {
         "wait until the provider takes requests again, then resume the run"
+    } else if code == codes::NO_PROGRESS.any().as_str() {
+        "find out what ends the process: its log, its memory, the gate that was called last; resuming the run tries \
+         again"
     } else if code == codes::UNREACHABLE.any().as_str() {
-        "check the address, the network and any proxy (cantrip doctor), then resume the run"
+        "check the address, the network and any proxy (cantrip doctor), then resume the run; a server that answered with 500 \
+         or above has a fault of its own: its log tells more"
     } else {
         "check that the server at that address answers as its provider does, then resume the run"
     }
@@ -41,5 +51,120 @@ impl Runtime {
             }
         }
         Ok(parked)
+    }
+}
+
+/// What the records of a run say about how far it got.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The epoch under which it last got further, or came to rest in order.
+    epoch: Option<Epoch>,
+    cast: Option<CastId>,
+}
+
+impl Progress {
+    fn take(&mut self, record: &Record) -> Result<(), Error> {
+        let event = record.event()?;
+        if let (Event::Cast(cast), None) = (&event, self.cast) {
+            self.cast = Some(cast.cast_id);
+        }
+        if is_progress(&event) && record.epoch != Epoch::NONE {
+            self.epoch = self.epoch.max(Some(record.epoch));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a run cannot write such a record for ever without getting further. A request or a call that is only begun can be
+/// begun again by everyone who takes the run up.
+fn is_progress(event: &Event) -> bool {
+    match event {
+        Event::Cast(_)
+        | Event::Opened(_)
+        | Event::Turn(_)
+        | Event::Fold(_)
+        | Event::Parked(_)
+        | Event::End(_)
+        | Event::Failed(_) => true,
+        // What became of an attempt is no answer.
+        Event::Settled(settled) => settled.attempt.is_none(),
+        Event::Root(_)
+        | Event::Entity(_)
+        | Event::Attempt(_)
+        | Event::Started(_)
+        | Event::Reward(_)
+        | Event::Other { .. } => false,
+    }
+}
+
+impl Runtime {
+    /// Returns how often a run was taken up since it last got further.
+    ///
+    /// Everyone who takes a run up does so under an epoch of its own, so the epochs since its last progress are counted, and
+    /// no store has to keep a count.
+    pub async fn take_ups_without_progress(&self, run: &RunView) -> Result<u64, Refusal> {
+        let counted = self.progress(run.run_id).await.map_err(Unable::refusal)?;
+        Ok(counted.epoch.map_or(0, |epoch| run.epoch.get().saturating_sub(epoch.get())))
+    }
+
+    async fn progress(&self, run: RunId) -> Result<Progress, Unable> {
+        let mut progress = Progress::default();
+        let mut records = std::pin::pin!(self.loom().read(run, Seq::START));
+        while let Some(record) = records.try_next().await? {
+            progress.take(&record)?;
+        }
+        Ok(progress)
+    }
+
+    /// Parks a run that was taken up `limit` times or more since it last got further. Returns the fault that it was parked
+    /// with, or nothing if it may be taken up again.
+    pub async fn park_without_progress(&self, run: RunId, limit: u64) -> Result<Option<Fault>, Refusal> {
+        self.parked_without_progress(run, limit).await.map_err(Unable::refusal)
+    }
+
+    async fn parked_without_progress(&self, run: RunId, limit: u64) -> Result<Option<Fault>, Unable> {
+        let taken_up = self.loom().run(run).await?.epoch;
+        // One that was never taken up so often need not be read.
+        if taken_up.get() <= limit {
+            return Ok(None);
+        }
+        let progress = self.progress(run).await?;
+        let (Some(epoch), Some(cast_id)) = (progress.epoch, progress.cast) else { return Ok(None) };
+        let times = taken_up.get().saturating_sub(epoch.get());
+        if times < limit {
+            return Ok(None);
+        }
+        let now = self.loom().lease_now(self.now().wall).await?;
+        let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
+        // Somebody else who had it meanwhile may have got it further.
+        let is_same = lease.epoch.get() == taken_up.get() + 1;
+        let parked = if is_same { self.park_for(&lease, cast_id, times).await.map(Some) } else { Ok(None) };
+        self.loom().release(&lease).await?;
+        parked
+    }
+
+    async fn park_for(&self, lease: &Lease, cast_id: CastId, times: u64) -> Result<Fault, Unable> {
+        let refusal: Refusal = codes::no_progress(lease.run.to_string(), times).into();
+        let call = Call::surface("take up").run(lease.run);
+        let reply = self.guard().call(call, |rb| async { rb.refuse(refusal) }).await.reply;
+        let error = Fault::new(reply.code(), reply.message());
+        let parked = Parked {
+            cast_id,
+            reason: ParkReason::NoProgress,
+            turn_id: None,
+            error: Some(error.clone()),
+            detail: None,
+            elapsed_ms: None,
+        };
+        let name = format!("no-progress-{}", lease.epoch.get());
+        let step = Step::holds(StepId::new(&name).expect("a short name"), lease.clone())
+            .record(Draft::new(self.now().wall, parked)?);
+        match self.loom().append(step).await? {
+            Answer::Committed(_) => Ok(error),
+            Answer::Refused(_) | Answer::Wait | Answer::Conflict(_) | Answer::Fenced { .. } => {
+                let (id, state) = (lease.run.to_string(), "changed meanwhile");
+                Err(Refusal::from(codes::wrong_state("run", id, state, "park", "left alone")).into())
+            }
+        }
     }
 }

@@ -140,6 +140,10 @@ impl Server {
         (status, log.join().expect("it was read"))
     }
 
+    pub(crate) fn process(&mut self) -> &mut Child {
+        &mut self.process
+    }
+
     pub(crate) fn stop(mut self, signal: Signal) -> i32 {
         kill_process(Pid::from_child(&self.process), signal).expect("it is there");
         self.process.wait().expect("it ends").code().unwrap_or(-1)

@@ -1,19 +1,21 @@
 //! A server that lives takes up the runs that another one left when it was killed, and does nothing twice. The witness is a
 //! gate that is not idempotent and notes each of its calls in a file.
 
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cantrip::canon::{RunId, Timestamp};
 use cantrip::loom::{Epoch, Journal, Lease, Loom, Record, RunState, Seq, Settlement};
 use cantrip_reply::codes;
+use cantrip_reply::testing::assert_recorded;
 use futures_util::TryStreamExt;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::serve::Server;
 use crate::signatures::SHOUT;
 use crate::support::model::Model;
-use crate::support::{Folder, own_postgres};
+use crate::support::{Folder, own_postgres, stdout};
 
 const STEPS: usize = 4;
 const SQLITE: &str = "sqlite:kept/loom.db";
@@ -253,4 +255,78 @@ fn ask_and_lose(address: &str, crystal: &str) {
     // The connection is cut, in one way or another.
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty(), "it was killed before it could answer: {}", String::from_utf8_lossy(&answer));
+}
+
+/// What a model does to the process that asks it.
+enum Fate {
+    Dies(Pid),
+    Lives,
+}
+
+/// A run that is the end of every process which asks its model, and another one that is not.
+fn deadly_run(store: &str) {
+    let (decide, fates) = std::sync::mpsc::channel::<Fate>();
+    let fates = std::sync::Mutex::new(fates);
+    let model = Model::start(move |_| {
+        if let Ok(Fate::Dies(process)) = fates.lock().unwrap().recv() {
+            kill_process(process, Signal::KILL).expect("it asks, so it is there");
+        }
+        json!({"role": "assistant", "content": "survived"})
+    });
+    let folder = Folder::new();
+    let deadly = format!("name = \"deadly\"\ncrystal = \"{}\"\n[wards]\nmax_turns = 3\n", model.crystal());
+    folder.write("deadly.toml", &deadly);
+    folder.write("slow.toml", "name = \"slow\"\ncrystal = \"scripted/slow.yaml\"\n[wards]\nmax_turns = 5\n");
+    folder.write("slow.yaml", "responses:\n  - {content: 'not lost', delay_ms: 4000}\n");
+    let arguments = ["serve", "--bind", "127.0.0.1:0", "--store", store];
+    let dies = |process: &mut Child| {
+        decide.send(Fate::Dies(Pid::from_child(process))).expect("the model lives");
+        let status = process.wait().expect("it ends");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status:?}");
+    };
+    let started = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.env_remove("CANTRIP_TOKEN").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("the binary runs")
+    };
+    let mut first = Server::start(&folder, &arguments[3..]);
+    let (beside, run) = (first.cast("slow"), first.cast("deadly"));
+    dies(first.process());
+    // It is taken up five times, and each server dies of it.
+    for _ in 1..=5 {
+        dies(&mut started(&arguments));
+    }
+    let survivor = Server::start_with(&folder, &arguments[3..], &[("CANTRIP_LOG", "warn")]);
+    survivor.until(&run, |value| value["state"] == "waiting");
+    let ended = survivor.until(&beside, |value| value["state"] == "terminated");
+    assert_eq!(ended["answer"], "not lost", "the other run of those servers goes on");
+    let shown = folder.run(&["run", "show", &run, "--store", store]);
+    for said in ["was taken up 5 times", codes::NO_PROGRESS.as_str(), "hint", &format!("run resume {run}")] {
+        assert!(stdout(&shown).contains(said), "{said}: {shown:?}");
+    }
+    let envelope = folder.envelope(&["run", "show", &run, "--store", store], codes::READ.any());
+    let parked = &envelope["data"]["value"]["parked"];
+    assert_eq!(parked["reason"], "no_progress", "{envelope}");
+    assert_recorded(&parked["error"], codes::NO_PROGRESS.any());
+    let (status, log) = survivor.stop_and_read(Signal::TERM);
+    assert_eq!(status, 0);
+    assert!(log.contains(codes::NO_PROGRESS.as_str()) && log.contains(&format!("run resume {run}")), "{log}");
+    // A person tries again, and is not held back: once in vain, and once when the cause is mended.
+    dies(&mut started(&["run", "resume", &run, "--store", store]));
+    decide.send(Fate::Lives).expect("the model lives");
+    let resumed = folder.run(&["run", "resume", &run, "--quiet", "--store", store]);
+    assert_eq!((resumed.status.code(), stdout(&resumed)), (Some(0), "survived\n"), "{resumed:?}");
+    folder.envelope(&["loom", "verify", "--store", store], codes::VERIFIED.any());
+    folder.envelope(&["spend", "verify", "--store", store], codes::VERIFIED.any());
+}
+
+#[test]
+fn a_run_that_kills_every_server_waits_for_a_person_after_five_of_them_in_sqlite() {
+    deadly_run(SQLITE);
+}
+
+#[test]
+fn a_run_that_kills_every_server_waits_for_a_person_after_five_of_them_in_postgres() {
+    let Some(store) = own_postgres() else { return };
+    deadly_run(&store);
 }

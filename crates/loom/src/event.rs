@@ -359,13 +359,15 @@ pub enum ParkReason {
     Interrupted,
     /// The process that worked on it ended in order. Nobody is waited for: whoever takes it up goes on.
     HandedBack,
+    /// Process after process took it up and ended before it got any further. Nobody takes it up again by themselves.
+    NoProgress,
 }
 
 impl ParkReason {
     /// Whether it goes on only when someone says so. One that does not is like a run whose process is gone.
     pub const fn waits(self) -> bool {
         match self {
-            Self::CrystalUnavailable | Self::Interrupted => true,
+            Self::CrystalUnavailable | Self::Interrupted | Self::NoProgress => true,
             Self::HandedBack => false,
         }
     }

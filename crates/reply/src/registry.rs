@@ -372,6 +372,9 @@ registry! {
     "MCP-SYS-E-006" Failure OVERLOADED overloaded(cause) Wait
         "not accepting work: {cause}"
         "the queue is full, or the process is shutting down";
+    "MCP-SYS-E-007" Failure NO_PROGRESS no_progress(run, times) Stop
+        "{run} was taken up {times} times, and each time its process ended before it got any further"
+        "something that the run does ends the process that works on it; it waits for a person, and no server takes it up by itself";
     "MCP-GATE-I-001" Invalid UNAUTHENTICATED unauthenticated() FixAndRetry
         "a valid bearer token is needed"
         "a request over HTTP from beyond loopback came without one";

@@ -79,6 +79,11 @@ canon::limits! {
     TAKEOVER_AGAIN_MS: u64 = 1_000, "ms";
     /// The longest such wait.
     TAKEOVER_AGAIN_MAX_MS: u64 = 60_000, "ms";
+    /// How often a run is taken up together with others without getting any further; from then on it is taken up alone, so
+    /// that it can be told which one ends the process.
+    TAKE_UPS_TOGETHER_MAX: u64 = 2, "times";
+    /// How often a run is taken up whose processes end before it gets any further; then it waits for a person.
+    TAKE_UPS_WITHOUT_PROGRESS_MAX: u64 = 5, "times";
     /// Runs under way in a server beyond which it takes up no more.
     TAKEOVER_PLACES_MAX: usize = 256, "runs";
     /// Items of a page unless its reader says how many.

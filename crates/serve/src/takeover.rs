@@ -4,6 +4,10 @@
 //! run whose process is gone from this machine is taken up at once. Any other run is taken up when its lease has run out
 //! by the store's own clock. The look only proposes: whoever acquires the lease first drives the run, and the epoch that
 //! is checked in every write keeps all others out.
+//!
+//! A run may itself be what ends its process, and then all others of that process are left with it. So runs that were taken
+//! up repeatedly without getting any further are driven one at a time until they do: the one that ends its process is then
+//! the only one that gets nowhere. It is parked after a while, and a person who resumes it tries again.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip_service::cantrip::canon::RunId;
-use cantrip_service::cantrip::loom::{Journal, Owner, Page, RunKind, RunView};
+use cantrip_service::cantrip::loom::{Journal, Loom, Owner, Page, RunKind, RunView};
 use cantrip_service::cantrip::reply::Refusal;
 use cantrip_service::cantrip::{Cancel, store_refusal};
 use cantrip_service::limits::PICKED_UP_TOGETHER_MAX;
@@ -20,7 +24,8 @@ use tokio::time::Instant;
 
 use crate::house::{House, local};
 use crate::limits::{
-    TAKEOVER_AGAIN_MAX_MS, TAKEOVER_AGAIN_MS, TAKEOVER_JITTER_MS, TAKEOVER_LOOK_MS, TAKEOVER_PLACES_MAX,
+    TAKE_UPS_TOGETHER_MAX, TAKE_UPS_WITHOUT_PROGRESS_MAX, TAKEOVER_AGAIN_MAX_MS, TAKEOVER_AGAIN_MS, TAKEOVER_JITTER_MS,
+    TAKEOVER_LOOK_MS, TAKEOVER_PLACES_MAX,
 };
 
 /// Finds the runs that other processes left and goes on with them here.
@@ -29,6 +34,8 @@ pub struct Takeover {
     /// Whether a lease's owner was a process of this machine that is there no more.
     is_gone: Arc<dyn Fn(&Owner) -> bool + Send + Sync>,
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
+    /// The run that is driven here while others like it wait, because it got nowhere before.
+    alone: Arc<Mutex<Option<RunId>>>,
 }
 
 impl std::fmt::Debug for Takeover {
@@ -57,7 +64,7 @@ impl Takeover {
     /// `is_gone` must say yes only of a process that certainly ended: one of another machine or another space of process
     /// numbers cannot be looked up, and its lease has to run out.
     pub fn new(house: House, is_gone: impl Fn(&Owner) -> bool + Send + Sync + 'static) -> Self {
-        Self { house, is_gone: Arc::new(is_gone), attempts: Arc::default() }
+        Self { house, is_gone: Arc::new(is_gone), attempts: Arc::default(), alone: Arc::default() }
     }
 
     /// Looks for as long as it is polled. A look that fails is logged, and the next one tries again.
@@ -78,7 +85,8 @@ impl Takeover {
         let found = service.orphans().await?;
         self.attempts().retain(|run, _| found.iter().any(|orphan| orphan.run_id == *run));
         let free_places = TAKEOVER_PLACES_MAX.saturating_sub(self.house.busy());
-        let due: Vec<RunView> = found.into_iter().filter(|run| self.is_due(run)).take(free_places).collect();
+        let mut due = self.separated(found.into_iter().filter(|run| self.is_due(run)).collect()).await;
+        due.truncate(free_places);
         let begun = stream::iter(due).map(|run| self.take_up(run)).buffer_unordered(PICKED_UP_TOGETHER_MAX);
         Ok(begun.filter(|begun| std::future::ready(*begun)).count().await)
     }
@@ -122,6 +130,60 @@ impl Takeover {
         is_kind && !is_waiting && !self.house.runtime().is_driving(run.run_id)
     }
 
+    /// Returns the runs to take up now: all but those that got nowhere before, and one of these if none is under way here.
+    async fn separated(&self, due: Vec<RunView>) -> Vec<RunView> {
+        let (mut chosen, mut without_progress) = (Vec::new(), Vec::new());
+        for run in due {
+            match self.take_ups_without_progress(&run).await {
+                // One that is beyond the limit is not driven: it will be parked.
+                times if times < TAKE_UPS_TOGETHER_MAX || times >= TAKE_UPS_WITHOUT_PROGRESS_MAX => chosen.push(run),
+                times => without_progress.push((times, run)),
+            }
+        }
+        without_progress.sort_by_key(|(times, _)| *times);
+        if let Some((_, run)) = without_progress.into_iter().next()
+            && self.is_nobody_alone().await
+        {
+            *self.alone() = Some(run.run_id);
+            chosen.insert(0, run);
+        }
+        chosen
+    }
+
+    fn alone(&self) -> MutexGuard<'_, Option<RunId>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the run that was driven alone has come to rest, or got further.
+    async fn is_nobody_alone(&self) -> bool {
+        let Some(alone) = *self.alone() else { return true };
+        if !self.house.runtime().is_driving(alone) {
+            return true;
+        }
+        match self.house.runtime().loom().run(alone).await {
+            Ok(run) => self.take_ups_without_progress(&run).await == 0,
+            Err(error) => {
+                tracing::warn!(run = %alone, %error, "a run that was taken up cannot be looked at");
+                false
+            }
+        }
+    }
+
+    /// How often a run was taken up since it last got further. One whose records cannot be read fails when it is taken up.
+    async fn take_ups_without_progress(&self, run: &RunView) -> u64 {
+        // One that was never taken up so often need not be read.
+        if run.epoch.get() <= TAKE_UPS_TOGETHER_MAX {
+            return 0;
+        }
+        match self.house.runtime().take_ups_without_progress(run).await {
+            Ok(times) => times,
+            Err(refusal) => {
+                tracing::warn!(run = %run.run_id, code = %refusal.code(), "the progress of a run cannot be read");
+                0
+            }
+        }
+    }
+
     /// Begins to drive a run; whether it was begun. Its end is logged.
     async fn take_up(&self, run: RunView) -> bool {
         let id = run.run_id;
@@ -134,6 +196,18 @@ impl Takeover {
             Ok(true) => {}
             Ok(false) => {
                 tracing::info!(run = %id, owner = run.owner.as_str(), "nobody pays for this run here: it is left");
+                return false;
+            }
+            Err(refusal) => {
+                tracing::warn!(run = %id, code = %refusal.code(), "a run that was left behind cannot be taken up");
+                return false;
+            }
+        }
+        match self.house.runtime().park_without_progress(id, TAKE_UPS_WITHOUT_PROGRESS_MAX).await {
+            Ok(None) => {}
+            Ok(Some(fault)) => {
+                let (code, message) = (&fault.mark.code, &fault.message);
+                tracing::warn!(run = %id, %code, "{message}: it waits for a person, `cantrip run resume {id}` tries again");
                 return false;
             }
             Err(refusal) => {

@@ -350,6 +350,11 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
             line("hint", fault.advice());
         }
         Some((ParkReason::CrystalUnavailable, None)) => line("waits", "for its crystal, which does not answer"),
+        Some((ParkReason::NoProgress, Some(fault))) => {
+            line("waits", &format!("to be resumed: {} ({})", fault.said(), fault.code()));
+            line("hint", fault.advice());
+        }
+        Some((ParkReason::NoProgress, None)) => line("waits", "to be resumed: nobody who took it up got any further"),
         Some((ParkReason::Interrupted, _)) => line("waits", "to be resumed: it was interrupted"),
         Some((ParkReason::HandedBack, _)) => line("waits", "to be resumed: its process ended and handed it back"),
         None => {}

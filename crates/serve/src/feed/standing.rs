@@ -180,6 +180,7 @@ impl Standing {
             (None, Some(ParkReason::CrystalUnavailable)) => Some("crystal_unavailable".to_owned()),
             (None, Some(ParkReason::Interrupted)) => Some("interrupted".to_owned()),
             (None, Some(ParkReason::HandedBack)) => Some("handed_back".to_owned()),
+            (None, Some(ParkReason::NoProgress)) => Some("no_progress".to_owned()),
             (None, None) if !self.approvals.is_empty() => Some("approval".to_owned()),
             (None, None) => None,
         };
