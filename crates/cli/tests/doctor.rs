@@ -73,6 +73,8 @@ fn with_neither_a_server_nor_a_key_doctor_names_each_with_what_to_set() {
     let shown = stdout(&output);
     assert!(shown.contains("no key: set ANTHROPIC_API_KEY; https://api.anthropic.com was not asked"), "{shown}");
     assert!(shown.contains("no server answers at http://127.0.0.1:1"), "{shown}");
+    assert!(shown.contains("a cast that names no model finds none to ask"), "{shown}");
+    assert!(shown.contains("name a model with --crystal PROVIDER/MODEL"), "{shown}");
     assert!(output.status.success(), "{output:?}");
 }
 

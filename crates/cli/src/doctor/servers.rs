@@ -175,8 +175,9 @@ async fn chosen(guard: &Guard) -> Finding {
                 return finding;
             }
             // A project whose spells all name theirs is in order.
-            let said = format!("a cast that names no crystal finds none ({})", finding.said);
-            let hint = "set one of the keys above, start a server on this machine, or name a crystal with --crystal";
+            let said = format!("a cast that names no model finds none to ask: {}", finding.said);
+            let hint = "set one of the keys above (export ANTHROPIC_API_KEY=...), start a server on this machine, or name a \
+                        model with --crystal PROVIDER/MODEL";
             Finding::note("crystal", said, hint)
         }
     }
