@@ -27,6 +27,7 @@ pub struct Casting {
     attached: Vec<Body>,
     budget: Option<Money>,
     run: Option<RunId>,
+    follows: Option<EntityId>,
     cancel: Cancel,
 }
 
@@ -39,8 +40,16 @@ impl Casting {
             attached: Vec::new(),
             budget: None,
             run: None,
+            follows: None,
             cancel: Cancel::new(),
         }
+    }
+
+    /// The new entity takes the place of this one in a conversation: what was said to it since its last turn and cancelled
+    /// before an answer is told to the new one.
+    pub fn following(mut self, entity: EntityId) -> Self {
+        self.follows = Some(entity);
+        self
     }
 
     /// Data that the entity finds as `context`: a variable in code, elsewhere a gate.
@@ -166,10 +175,14 @@ impl Runtime {
 
     /// Everything that a first cast needs; nothing is written yet.
     async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Box<Episode>, Box<CastReply>> {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } = casting;
         if intent.is_blank() {
             return Err(Box::new(self.refused("cast", blank()).await));
         }
+        let cancelled = match self.left_to_tell(follows).await {
+            Ok(cancelled) => cancelled,
+            Err(error) => return Err(Box::new(self.refused("cast", store_refusal(&error)).await)),
+        };
         let cantrip = &cantrip.knowing_windows().await;
         let now = self.now().wall;
         let (run, entity) = (run.unwrap_or_else(|| self.ids().next(now)), self.ids().next(now));
@@ -185,6 +198,7 @@ impl Runtime {
             let root = cantrip.root(&mut bodies)?;
             let mut cast = begun(&circle, entity, self.ids().next(now), about);
             cast.budget = further.max_cost.first().copied();
+            cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
             Ok::<_, cantrip_loom::Error>((root, made, cast))
         })();
         let (root, made, cast) = match first {
@@ -202,7 +216,7 @@ impl Runtime {
             intent,
             about: cast.intent.clone(),
             environment: None,
-            cancelled: Vec::new(),
+            cancelled,
             seed,
             context,
             past: Past { touched: labels, ..nothing_yet(cantrip, cantrip.measure().window) },
@@ -307,6 +321,17 @@ pub(crate) fn made(
         window: cantrip.measure().window,
         labels: labels.iter().map(|label| label.as_str().to_owned()).collect(),
     })
+}
+
+/// Returns what a record keeps of intents that were cancelled before its cast.
+pub(crate) fn held_cancelled(
+    cancelled: &[Cancelled],
+    bodies: &mut Vec<Body>,
+) -> Result<Vec<CancelledIntent>, cantrip_loom::Error> {
+    cancelled
+        .iter()
+        .map(|told| Ok(CancelledIntent { cast_id: told.cast, intent: Held::of(told.intent.clone(), bodies)? }))
+        .collect()
 }
 
 pub(crate) fn begun(circle: &Circle, entity_id: EntityId, cast_id: cantrip_canon::CastId, intent: Intent) -> Cast {
@@ -453,12 +478,12 @@ impl Entity {
 
     /// The same with all that a casting can say, but for a context: the entity has its own.
     pub async fn send_casting(&self, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } = casting;
         if intent.is_blank() {
             return self.0.runtime.refused("send", blank()).await;
         }
-        if context.is_some() || !labels.is_empty() {
-            let refusal = codes::contract_invalid("an entity has its context from its beginning").into();
+        if context.is_some() || !labels.is_empty() || follows.is_some() {
+            let refusal = codes::contract_invalid("an entity has its context and its past from its beginning").into();
             return self.0.runtime.refused("send", refusal).await;
         }
         let about = match Held::of(intent.clone(), &mut bodies) {
@@ -496,13 +521,11 @@ impl Entity {
         let mut cast = begun(&circle, *id, runtime.ids().next(now), about.clone());
         cast.budget = further.max_cost.first().copied();
         let cancelled = Cancelled::before(std::mem::take(&mut kept.past.cancelled), &about);
-        for told in &cancelled {
-            match Held::of(told.intent.clone(), &mut bodies) {
-                Ok(held) => cast.cancelled.push(CancelledIntent { cast_id: told.cast, intent: held }),
-                Err(error) => {
-                    self.give_back(None);
-                    return runtime.refused(name, store_refusal(&error)).await;
-                }
+        match held_cancelled(&cancelled, &mut bodies) {
+            Ok(held) => cast.cancelled = held,
+            Err(error) => {
+                self.give_back(None);
+                return runtime.refused(name, store_refusal(&error)).await;
             }
         }
         let episode = Box::new(Episode {

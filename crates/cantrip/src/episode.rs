@@ -317,7 +317,8 @@ impl Episode {
             cancelled: told_cancelled,
             scope: cast.to_string(),
         });
-        let mut machine = Box::new(Machine::new(Arc::clone(&facts), past));
+        let cut_text = runtime.text_cut_before(&facts.about, past.parent).await?;
+        let mut machine = Box::new(Machine::new(Arc::clone(&facts), past).going_on_with(cut_text));
         let mut worked = Duration::ZERO;
         let mut cancelled = false;
         let run = match start {

@@ -1,13 +1,14 @@
 //! Branching off and going on: another way from a turn, and more of a cast that was cut off.
 
-use cantrip_canon::{EntityId, Money, RunId, TurnId};
+use cantrip_canon::{CastId, EntityId, Money, RunId, TurnId};
 use cantrip_circle::{AnyGate, Circle, MediumKind, Wards};
-use cantrip_loom::{Content, Environment, Fork, Held, Intent, Loom, Origin, RunState, Turn, render};
+use cantrip_loom::{Content, Environment, Finish, Fork, Held, Intent, Loom, Origin, RunState, Turn, render};
 use cantrip_reply::{Refusal, codes};
 
 use crate::driver::{Environs, Runtime};
-use crate::entity::{Sending, begun, blank, made};
+use crate::entity::{Sending, begun, blank, held_cancelled, made};
 use crate::episode::{Cancel, CastReply, Episode, Start};
+use crate::machine::Cancelled;
 use crate::recipe::Cantrip;
 use crate::resume::Unable;
 
@@ -18,6 +19,7 @@ pub struct Forking {
     intent: Option<Content>,
     fresh: bool,
     run: Option<RunId>,
+    follows: Option<EntityId>,
     cancel: Cancel,
 }
 
@@ -30,6 +32,13 @@ impl Forking {
     /// Goes on with another intent.
     pub fn on(intent: impl Into<Content>) -> Self {
         Self { intent: Some(intent.into()), ..Self::default() }
+    }
+
+    /// The new entity takes the place of this one in a conversation: what was said to it since its last turn and cancelled
+    /// before an answer is told to the new one. The turn that is branched off from is the last one of that entity.
+    pub fn following(mut self, entity: EntityId) -> Self {
+        self.follows = Some(entity);
+        self
     }
 
     /// In an empty environment: what earlier programs made is not restored.
@@ -99,7 +108,7 @@ impl Runtime {
     }
 
     async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Box<Episode>, Unable> {
-        let Forking { intent, fresh, run, cancel } = forking;
+        let Forking { intent, fresh, run, follows, cancel } = forking;
         let cantrip = &cantrip.knowing_windows().await;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;
@@ -138,7 +147,9 @@ impl Runtime {
         // What the original had touched up to here, it has touched too.
         let new = made(cantrip, entity, origin, seed, context.as_deref(), &past.touched, &mut bodies)?;
         let root = cantrip.root(&mut bodies)?;
-        let cast = begun(cantrip.circle(), entity, self.ids().next(now), about.clone());
+        let mut cast = begun(cantrip.circle(), entity, self.ids().next(now), about.clone());
+        let cancelled = Cancelled::before(self.left_to_tell(follows).await?, &about);
+        cast.cancelled = held_cancelled(&cancelled, &mut bodies)?;
         Ok(Box::new(Episode {
             runtime: self.clone(),
             cantrip: cantrip.clone(),
@@ -150,7 +161,7 @@ impl Runtime {
             intent,
             about,
             environment: Some(environment),
-            cancelled: Vec::new(),
+            cancelled,
             seed,
             context,
             past,
@@ -200,6 +211,49 @@ impl Runtime {
                 Ok((entity, last.intent.clone(), Intent::Of(last.cast.cast_id)))
             }
             Some(_) | None => Err(wrong("followed by another")),
+        }
+    }
+}
+
+impl Runtime {
+    /// Returns the text that a cast about `intent` goes on with after turn `at`: the pieces, joined, that its crystal was not
+    /// allowed to finish under the same intent. It is empty for an intent of its own.
+    pub(crate) async fn text_cut_before(
+        &self,
+        intent: &Intent,
+        at: Option<TurnId>,
+    ) -> Result<String, cantrip_loom::Error> {
+        let Intent::Of(earlier) = intent else { return Ok(String::new()) };
+        let first = self.first_cast_under(*earlier).await?;
+        let mut pieces = Vec::new();
+        let (mut next, mut known) = (at, *earlier);
+        while let Some(id) = next {
+            let turn = self.loom().turn(id).await?;
+            if turn.cast_id != known {
+                if self.first_cast_under(turn.cast_id).await? != first {
+                    break;
+                }
+                known = turn.cast_id;
+            }
+            let Some(said) = turn.utterance.filter(|said| said.finish == Finish::Length && said.calls.is_empty())
+            else {
+                break;
+            };
+            pieces.push(said.content.unwrap_or_default());
+            next = turn.parent_id;
+        }
+        pieces.reverse();
+        Ok(pieces.concat())
+    }
+
+    /// Returns the cast that brought the intent which this cast works on.
+    async fn first_cast_under(&self, cast: CastId) -> Result<CastId, cantrip_loom::Error> {
+        let mut cast = cast;
+        loop {
+            match self.loom().cast(cast).await?.cast.intent {
+                Intent::New(_) => return Ok(cast),
+                Intent::Of(earlier) => cast = earlier,
+            }
         }
     }
 }

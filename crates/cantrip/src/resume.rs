@@ -332,6 +332,15 @@ impl Runtime {
         Ok(self.cancelled_last(entity).await?.into_iter().map(|told| told.intent).collect())
     }
 
+    /// Returns the intents that a new entity is told which takes the place of this one.
+    pub(crate) async fn left_to_tell(&self, followed: Option<EntityId>) -> Result<Vec<Cancelled>, Error> {
+        let Some(entity) = followed else { return Ok(Vec::new()) };
+        let mut left = self.cancelled_last(&self.loom().entity(entity).await?).await?;
+        let more = left.len().saturating_sub(CANCELLED_INTENTS_MAX);
+        left.drain(..more);
+        Ok(left)
+    }
+
     async fn cancelled_last(&self, made: &EntityView) -> Result<Vec<Cancelled>, Error> {
         let mut found: Vec<Cancelled> = Vec::new();
         for cast in made.casts.iter().rev() {
@@ -341,9 +350,13 @@ impl Runtime {
                 cantrip_loom::Ending::Truncated { reason, .. } => *reason == TruncationReason::Cancelled,
                 cantrip_loom::Ending::Terminated { .. } => false,
             };
-            let told = Cancelled::of(*cast, &view.cast.intent, &view.intent);
-            if is_cancelled && !found.iter().any(|known| known.cast == told.cast) {
-                found.push(told);
+            let own = is_cancelled.then(|| Cancelled::of(*cast, &view.cast.intent, &view.intent));
+            // What it told of earlier ones was told to nobody else where they were said to an entity whose place this one
+            // took.
+            for told in own.into_iter().chain(cancelled_before(&view).into_iter().rev()) {
+                if !found.iter().any(|known| known.cast == told.cast) {
+                    found.push(told);
+                }
             }
             // One more than is told: the next cast may go on under one of them.
             if found.len() > CANCELLED_INTENTS_MAX {

@@ -531,19 +531,7 @@ async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and
     speaking(&folder, &spell, &editor, async |cx| {
         initialized(&cx).await?;
         cx.send_request(LoadSessionRequest::new(session.clone(), &path)).block_task().await?;
-        let shown = editor.shown();
-        let heard: Vec<(String, String)> = shown
-            .iter()
-            .filter_map(|update| match update {
-                SessionUpdate::UserMessageChunk(chunk) => Some(("user", chunk)),
-                SessionUpdate::AgentMessageChunk(chunk) => Some(("assistant", chunk)),
-                _ => None,
-            })
-            .map(|(role, chunk)| match &chunk.content {
-                ContentBlock::Text(text) => pair(role, &text.text),
-                other => panic!("{other:?}"),
-            })
-            .collect();
+        let heard = messages(&editor.shown());
         assert_eq!(heard, before[..6], "the session is loaded as its user saw it");
         prompted(&cx, &session, "fourth").await?;
         assert_eq!(asks.recv().await.expect("the model is asked"), before, "and the model hears the same");
@@ -558,6 +546,90 @@ async fn a_prompt_that_was_cancelled_before_an_answer_is_in_the_next_request_and
         cancelled,
         [&serde_json::json!(["first, cancelled soon"]), &serde_json::json!(["third, cancelled soon"])]
     );
+    let replayed = folder.run(&["loom", "replay"]);
+    assert!(crate::support::stdout(&replayed).contains("identical"), "{replayed:?}");
+    folder.envelope(&["loom", "verify"], codes::VERIFIED.any());
+}
+
+/// The messages that an editor was shown, with who said them.
+fn messages(shown: &[SessionUpdate]) -> Vec<(String, String)> {
+    let chunks = shown.iter().filter_map(|update| match update {
+        SessionUpdate::UserMessageChunk(chunk) => Some(("user", chunk)),
+        SessionUpdate::AgentMessageChunk(chunk) => Some(("assistant", chunk)),
+        _ => None,
+    });
+    let words = chunks.map(|(role, chunk)| match &chunk.content {
+        ContentBlock::Text(text) => (role.to_owned(), text.text.clone()),
+        other => panic!("{other:?}"),
+    });
+    words.collect()
+}
+
+/// The person takes another spell after a cancelled prompt: before the first answer, twice in a row, and behind an answer.
+#[tokio::test]
+async fn a_cancelled_prompt_is_told_to_the_spell_that_is_chosen_next() {
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let model = Model::start(move |request| {
+        let words = told(request);
+        let last = words.last().expect("a message").1.clone();
+        asked.send(words).expect("the test lives");
+        if last.contains("cancelled soon") {
+            let _ = held.lock().unwrap().recv();
+        }
+        serde_json::json!({"role": "assistant", "content": format!("heard: {last}")})
+    });
+    let folder = Folder::new();
+    for name in ["one", "two", "three"] {
+        let crystal = model.crystal();
+        let spell = format!("name = \"{name}\"\ncrystal = \"{crystal}\"\n[wards]\nmax_turns = 9\n");
+        folder.write(&format!("{name}.toml"), &spell);
+    }
+    let (editor, path) = (Editor::default(), folder.path().to_owned());
+    const MARKER: &str = "[cancelled before an answer]";
+    let pair = |role: &str, words: &str| (role.to_owned(), words.to_owned());
+    let all = [
+        pair("user", "a, cancelled soon"),
+        pair("assistant", MARKER),
+        pair("user", "b, cancelled soon"),
+        pair("assistant", MARKER),
+        pair("user", "c"),
+        pair("assistant", "heard: c"),
+        pair("user", "d, cancelled soon"),
+        pair("assistant", MARKER),
+        pair("user", "e"),
+        pair("assistant", "heard: e"),
+    ];
+    let session = speaking(&folder, &["--spell", "one"], &editor, async |cx| {
+        let session = opened(&cx, &path).await?.session_id;
+        let steps = [("one", 0), ("two", 2), ("three", 4), ("three", 6), ("one", 8)];
+        for (spell, at) in steps {
+            cx.send_request(SetSessionModeRequest::new(session.clone(), spell)).block_task().await?;
+            let words = all[at].1.clone();
+            let prompt = cx.send_request(PromptRequest::new(session.clone(), vec![ContentBlock::from(&*words)]));
+            let request = asks.recv().await.expect("the model is asked");
+            assert_eq!(request, all[..=at], "{spell} is told all that was said before it");
+            let is_cancelled = words.contains("cancelled soon");
+            if is_cancelled {
+                cx.send_notification(CancelNotification::new(session.clone()))?;
+            }
+            let ended = prompt.block_task().await?;
+            let reason = if is_cancelled { StopReason::Cancelled } else { StopReason::EndTurn };
+            assert_eq!(ended.stop_reason, reason, "{words}");
+        }
+        Ok(session)
+    })
+    .await;
+    drop(hold);
+    editor.shown();
+    speaking(&folder, &["--spell", "one"], &editor, async |cx| {
+        initialized(&cx).await?;
+        cx.send_request(LoadSessionRequest::new(session.clone(), &path)).block_task().await?;
+        assert_eq!(messages(&editor.shown()), all, "the session is loaded as its user saw it");
+        Ok(())
+    })
+    .await;
     let replayed = folder.run(&["loom", "replay"]);
     assert!(crate::support::stdout(&replayed).contains("identical"), "{replayed:?}");
     folder.envelope(&["loom", "verify"], codes::VERIFIED.any());

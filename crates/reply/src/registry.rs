@@ -298,6 +298,9 @@ registry! {
     "EN-EXEC-D-003" Denied ENDED_FROM_OUTSIDE ended_from_outside(actor, reason) Stop
         "ended by {actor}: {reason}"
         "by reason `cancelled` or `parent_terminated`";
+    "EN-EXEC-D-004" Denied ANSWER_CUT answer_cut(crystal, limit) FixAndRetry
+        "{crystal} was cut off at the limit of its output (asked for at most {limit} tokens) before it said anything; raise `max_tokens` of the call, or lower its `effort` or `thinking_tokens`"
+        "a model that thinks spent its whole answer on thinking: neither text nor a call came; the cast ends truncated";
     "EN-LOG-E-001" Failure LEDGER_BROKEN ledger_broken(authorization, detail) Stop
         "the ledger of {authorization} does not add up: {detail}"
         "found when settling or by `spend verify`; data has both numbers";

@@ -22,6 +22,8 @@ pub struct Ask {
     pub budget: Option<Money>,
     /// The run it will be, where the caller watches for it: a fresh id of the house.
     pub run: Option<RunId>,
+    /// The entity of the same owner whose place a new one takes: it is told what was cancelled there before an answer.
+    pub follows: Option<EntityId>,
     pub cancel: Cancel,
 }
 
@@ -36,13 +38,16 @@ impl Ask {
 
     /// What is asked, but for the context, which only a new entity can be given.
     fn casting(self) -> Casting {
-        let Self { intent, context: _, budget, run, cancel } = self;
+        let Self { intent, context: _, budget, run, follows, cancel } = self;
         let mut casting = Casting::on(Self::content(intent)).cancelled_by(&cancel);
         if let Some(budget) = budget {
             casting = casting.budget(budget);
         }
         if let Some(run) = run {
             casting = casting.as_run(run);
+        }
+        if let Some(entity) = follows {
+            casting = casting.following(entity);
         }
         casting
     }
@@ -57,6 +62,8 @@ pub struct Branch {
     pub fresh: bool,
     /// The run it will be, where the caller watches for it: a fresh id of the house.
     pub run: Option<RunId>,
+    /// The entity of the same owner whose place the new one takes: it is told what was cancelled there before an answer.
+    pub follows: Option<EntityId>,
     pub cancel: Cancel,
 }
 
@@ -73,6 +80,9 @@ pub struct Rewarding {
 impl Service {
     /// Casts a cantrip on an intent.
     pub async fn cast(&self, cantrip: &Cantrip, ask: Ask) -> CastReply {
+        if let Err(refusal) = self.own_followed(ask.follows).await {
+            return unbegun(self.refused("cast", refusal).await);
+        }
         let context = ask.context.clone();
         let casting = ask.casting();
         let casting = match context {
@@ -86,6 +96,9 @@ impl Service {
     pub async fn enter(&self, cantrip: &Cantrip, ask: Ask) -> CastReply {
         if self.summoned().len() >= SUMMONED_MAX {
             let refusal = codes::overloaded("as many entities are summoned as may be").into();
+            return unbegun(self.refused("cast", refusal).await);
+        }
+        if let Err(refusal) = self.own_followed(ask.follows).await {
             return unbegun(self.refused("cast", refusal).await);
         }
         let context = ask.context.clone();
@@ -212,7 +225,10 @@ impl Service {
         if let Err(refusal) = self.own_turn(at).await {
             return unbegun(self.refused("fork", refusal).await);
         }
-        let Branch { intent, fresh, run, cancel } = branch;
+        let Branch { intent, fresh, run, follows, cancel } = branch;
+        if let Err(refusal) = self.own_followed(follows).await {
+            return unbegun(self.refused("fork", refusal).await);
+        }
         let mut forking = match intent {
             Some(intent) => Forking::on(intent),
             None => Forking::new(),
@@ -223,7 +239,18 @@ impl Service {
         if let Some(run) = run {
             forking = forking.as_run(run);
         }
+        if let Some(entity) = follows {
+            forking = forking.following(entity);
+        }
         self.runtime().fork(cantrip, at, forking.cancelled_by(&cancel)).await
+    }
+
+    /// Checks that an entity whose place another takes is the caller's own.
+    async fn own_followed(&self, entity: Option<EntityId>) -> Result<(), Refusal> {
+        match entity {
+            Some(entity) => self.own_entity(entity).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// Runs a thread again against its records, and says whether it is what they say. Nothing is written or executed.

@@ -7,7 +7,8 @@ use cantrip_canon::{Hash, Instant, Money, TurnId};
 use cantrip_circle::MediumKind;
 use cantrip_crystal::{Answer, Cause, Charge, Crystal, Failure, Plan, Price, contract, limits::DEMANDS_MAX};
 use cantrip_loom::{
-    Attempt, CallId, CallSettled, Error, Fault, Message, Opened, ParkReason, Parked, TruncationReason, Usage, Utterance,
+    Attempt, CallId, CallSettled, Error, Fault, Finish, Message, Opened, ParkReason, Parked, TruncationReason, Usage,
+    Utterance,
 };
 use cantrip_reply::{Refusal, codes};
 use cantrip_spend::{ApprovalKind, ReasonCode, ReservationId, Unknown};
@@ -364,14 +365,21 @@ impl Machine {
                 contract::Breach::Empty => self.facts.cantrip.retry().empty_response > self.asking()?.empties,
                 contract::Breach::DuplicateCall { .. } => false,
             };
-            self.settle_attempt(breach.filled().into(), answered_with(usage), Unknown::UsageNotReported, world)?;
+            let failing = match breach {
+                contract::Breach::Empty if utterance.finish == Finish::Length => {
+                    Failing::CutBeforeSaying(self.asking()?.output_tokens)
+                }
+                contract::Breach::Empty | contract::Breach::DuplicateCall { .. } => Failing::Breach(breach),
+            };
+            let refusal = failing.refusal(self.facts.crystal(), &Value::Null);
+            self.settle_attempt(refusal, answered_with(usage), Unknown::UsageNotReported, world)?;
             if again {
                 let asking = self.asking()?;
                 asking.empties += 1;
                 asking.stage = Stage::Check;
                 return Ok(());
             }
-            return self.fail(Failing::Breach(breach), world);
+            return self.fail(failing, world);
         }
         if contract::call_missing(self.facts.cantrip.choice_at(self.place()), &utterance) && !self.talks() {
             let prompts = self.asking()?.demands + 1;
@@ -509,8 +517,9 @@ impl Machine {
 
     fn fail(&mut self, failing: Failing, world: &World<'_>) -> Result<(), Error> {
         let fault = world.words.fault(failing.refusal(self.facts.crystal(), &Value::Null));
+        let reason = failing.reason();
         self.failing = Some(failing);
-        self.end_alone(TruncationReason::CrystalError, Some(fault), world).map(|_| ())
+        self.end_alone(reason, Some(fault), world).map(|_| ())
     }
 
     fn park(&mut self, world: &World<'_>) -> Result<Effect, Error> {

@@ -206,7 +206,10 @@ pub(crate) fn reply_of(
             | TruncationReason::MaxCost
             | TruncationReason::PolicyDenied,
             Some(failing),
-        ) => failing.refusal(crystal, data),
+        )
+        | (TruncationReason::MaxTokens, Some(failing @ (Failing::CutBeforeSaying(_) | Failing::Recorded(_)))) => {
+            failing.refusal(crystal, data)
+        }
         (TruncationReason::LoopDetected, None) => {
             let repeats = wards.loop_detected.map_or(0, |loops| loops.repeats);
             codes::loop_detected("repeat", repeats).data(data).into()

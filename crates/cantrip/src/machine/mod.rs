@@ -163,6 +163,8 @@ pub(crate) struct Past {
 pub(crate) enum Failing {
     Crystal(Failure, u32),
     Breach(contract::Breach),
+    /// The answer was cut off at the limit of its output before it had any text or call; how many tokens it was asked for.
+    CutBeforeSaying(u32),
     /// No call came after so many prompts.
     CallMissing(u32),
     /// The list itself is at fault.
@@ -177,9 +179,20 @@ impl Failing {
         match self {
             Self::Crystal(failure, attempts) => failure.filled(*attempts).data(data).into(),
             Self::Breach(breach) => breach.filled().data(data).into(),
+            Self::CutBeforeSaying(limit) => codes::answer_cut(crystal, *limit).data(data).into(),
             Self::CallMissing(prompts) => contract::call_never_came(*prompts).data(data).into(),
             Self::Unpaired(rule) => codes::crystal_rejected(crystal, rule.as_str()).data(data).into(),
             Self::Recorded(fault) => recorded::refusal_with(fault, data),
+        }
+    }
+
+    /// The reason that the cast is truncated for.
+    fn reason(&self) -> TruncationReason {
+        match self {
+            Self::CutBeforeSaying(_) => TruncationReason::MaxTokens,
+            Self::Crystal(..) | Self::Breach(_) | Self::CallMissing(_) | Self::Unpaired(_) | Self::Recorded(_) => {
+                TruncationReason::CrystalError
+            }
         }
     }
 }
@@ -321,6 +334,12 @@ impl Machine {
     /// A second run: it folds where these records say, by the sequence of the turn they follow, and nowhere else.
     pub(crate) fn folding_as(mut self, recorded: HashMap<u64, Vec<FoldView>>) -> Self {
         self.recorded_folds = Some(recorded);
+        self
+    }
+
+    /// The cast goes on with this text, which a cast before it under the same intent could not finish.
+    pub(crate) fn going_on_with(mut self, cut_text: String) -> Self {
+        self.cut_text = cut_text;
         self
     }
 

@@ -60,6 +60,64 @@ fn a_cast_that_cannot_go_on_after_a_cut_text_ends_truncated_and_shows_it_as_cut(
 }
 
 #[test]
+fn a_run_that_is_continued_after_a_cut_text_answers_with_the_whole_text() {
+    let _types = RequestTypes::hold();
+    for model in Model::ALL {
+        let peer = model.peer([
+            Said::text("The first half, ").cut(),
+            Said::text("a second piece, ").thinking("Where was I?").cut(),
+            Said::text("and the rest."),
+            Said::text("Something else."),
+        ]);
+        let folder = folder(&spell(&model.crystal(&peer), "conversation").replace("max_turns = 6", "max_turns = 1"));
+        let asked = |arguments: &[&str], status: i32| {
+            let output = run(&folder, arguments, &model.variables(&peer));
+            assert_eq!(output.status.code(), Some(status), "{model:?}: {output:?}");
+            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))["data"].clone()
+        };
+        let first = asked(&["cast", "reader.toml", "tell me", "--json"], 3);
+        let run_id = first["run_id"].as_str().expect("a run");
+        let second = asked(&["run", "continue", run_id, "--json"], 3);
+        assert_eq!(second["cut_text"], "The first half, a second piece, ", "{model:?}");
+        let run_id = second["run_id"].as_str().expect("a run");
+        let third = asked(&["run", "continue", run_id, "--json"], 0);
+        let whole = "The first half, a second piece, and the rest.";
+        assert_eq!(third["answer"], whole, "{model:?}: {third}");
+        let casts = folder.seen(&["thread"])["casts"].clone();
+        assert_eq!(casts[2]["outcome"]["result"], whole, "{model:?}: {casts}");
+        // What is said next is an intent of its own: nothing of the text before belongs to its answer.
+        let leaf = third["leaf"].as_str().expect("a turn");
+        let output = run(&folder, &["loom", "fork", leaf, "and now?", "--quiet"], &model.variables(&peer));
+        assert_eq!((output.status.code(), stdout(&output)), (Some(0), "Something else.\n"), "{model:?}: {output:?}");
+        assert_eq!(peer.refused(), [""; 0], "{model:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_off_in_its_thoughts_says_what_to_do() {
+    let _types = RequestTypes::hold();
+    for model in Model::ALL {
+        let silent = || Said::default().thinking("So much to weigh before I say").cut();
+        let peer = model.peer([silent(), silent()]);
+        let folder = folder(&spell(&model.crystal(&peer), "conversation"));
+        let output = run(&folder, &["cast", "reader.toml", "tell me", "--json"], &model.variables(&peer));
+        assert_eq!(peer.refused(), [""; 0], "{model:?}: {output:?}");
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_envelope(&envelope, codes::ANSWER_CUT.any());
+        assert_eq!(output.status.code(), Some(3), "{model:?}: {output:?}");
+        let run_id = envelope["data"]["run_id"].as_str().expect("a run");
+        let output = run(&folder, &["run", "show", run_id], &model.variables(&peer));
+        assert!(stdout(&output).contains("raise `max_tokens`"), "{model:?}: {output:?}");
+        let output = run(&folder, &["cast", "reader.toml", "tell me"], &model.variables(&peer));
+        assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""), "{model:?}: {output:?}");
+        let drawn = stderr(&output);
+        for said in ["truncated (max_tokens) after 0 turns", "raise `max_tokens`", "`effort`"] {
+            assert!(drawn.contains(said), "{model:?}: {drawn}");
+        }
+    }
+}
+
+#[test]
 fn a_model_that_is_cut_off_again_and_again_is_not_asked_for_ever() {
     let _types = RequestTypes::hold();
     let model = Model::Local;

@@ -139,10 +139,11 @@ impl Agent {
             // What was said so far is the past of whoever answers from here on.
             Some(leaf) => {
                 let intent = Some(words.into());
-                let branch = Branch { intent, run: Some(run), cancel: cancel.clone(), fresh: true };
+                let (run, cancel) = (Some(run), cancel.clone());
+                let branch = Branch { intent, run, cancel, fresh: true, follows: entity };
                 self.house.fork_with(&self.owner, cantrip, leaf, branch).await
             }
-            None => self.house.enter(&self.owner, cantrip, ask).await,
+            None => self.house.enter(&self.owner, cantrip, Ask { follows: entity, ..ask }).await,
         })
     }
 
