@@ -34,6 +34,10 @@ const SWALLOWERS: &[(&str, &str)] = &[
     ("sort callback", "[2, 1].sort(() => { try { done(1) } finally { after() } }); after()"),
     ("replace callback", "'a'.replace(/a/, () => { done(1) }); after()"),
     ("getter", "({get x() { done(1) }}).x; after()"),
+    (
+        "setter of every error's message",
+        "Object.defineProperty(Error.prototype, 'message', {get: after, set: after, configurable: true}); done(1); after()",
+    ),
     ("proxy trap", "try { new Proxy({}, {get() { done(1) }}).x } catch {} after()"),
     ("toString", "`${{toString() { done(1) }}}`; after()"),
     (

@@ -189,6 +189,19 @@ impl Core {
         done
     }
 
+    /// Lets the engine call a native that runs no code of the entity, also after the end.
+    pub(super) fn with_one_call<T>(&self, call: impl FnOnce() -> T) -> T {
+        let Some(reins) = self.reins.get() else { return call() };
+        reins.loosen(self.spec.limits.stack());
+        // The interrupt handler would refuse the call.
+        reins.poll_after(limits::POLL_STEPS);
+        let done = call();
+        if self.end.get().is_some() {
+            reins.pull();
+        }
+        done
+    }
+
     pub(super) fn now(&self) -> f64 {
         self.clock.get().unix_millis() as f64
     }

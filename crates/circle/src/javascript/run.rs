@@ -12,10 +12,13 @@ use super::engine::{Core, Outcome};
 use super::meter::End;
 use super::natives::{self, Failure};
 use super::output::{Error, Fault, Limit, Output, Place};
-use super::raw;
+use super::raw::{self, Job};
 use super::rewrite::{Rewritten, rewrite};
 use super::sandbox::Program;
 use crate::limits;
+
+/// How the line of a stack begins whose frame is the top level of a program.
+const TOP_LEVEL_FRAME: &str = "at <eval> ";
 
 /// A program under way.
 pub(super) struct Run<'a> {
@@ -110,18 +113,34 @@ impl<'a> Run<'a> {
     /// What is pending after the engine has reported a failure.
     fn halt<'js>(&self, ctx: &Ctx<'js>, fault: Fault) -> Halt<'js> {
         let thrown = ctx.catch();
+        self.latch_spent();
         match self.core.end.get() {
             Some(End::Stopped) => Halt::Ended(None),
-            Some(End::Limit(_)) => Halt::Ended(self.place_of(&thrown)),
+            Some(End::Limit(_)) => Halt::Ended(self.place_of(ctx, &thrown)),
             None => Halt::Threw(fault, thrown),
         }
     }
 
-    /// Where the error arose that unwinds an ended program. Nothing of the entity runs to read it: the stack has no room
-    /// for a call any more.
-    fn place_of(&self, thrown: &Value<'_>) -> Option<Place> {
-        let stack: String = thrown.as_object()?.get("stack").ok()?;
-        self.place(&stack)
+    /// Ends a program that has passed a limit without being stopped: it may have caught the engine's complaint.
+    fn latch_spent(&self) {
+        if self.core.end.get().is_none()
+            && let Some(limit) = self.core.meter.spent()
+        {
+            self.core.end(End::Limit(limit));
+        }
+    }
+
+    /// Where the error arose that unwinds a program that a limit ended. The engine notes places at calls and in functions;
+    /// of a loop at top level it would tell the last place before the loop, so nothing is told of it.
+    fn place_of<'js>(&self, ctx: &Ctx<'js>, thrown: &Value<'js>) -> Option<Place> {
+        match natives::recorded_stack(self.core, ctx, thrown) {
+            Ok(stack) if stack.trim_start().starts_with(TOP_LEVEL_FRAME) => None,
+            Ok(stack) => self.place(&stack),
+            Err(_) => {
+                ctx.catch();
+                None
+            }
+        }
     }
 
     /// Runs pending jobs until there are none.
@@ -130,14 +149,19 @@ impl<'a> Run<'a> {
             if self.core.end.get().is_some() {
                 return Err(Halt::Ended(None));
             }
-            if !ctx.execute_pending_job() {
-                return Ok(());
+            match raw::run_job(ctx) {
+                Job::NoneLeft => return Ok(()),
+                Job::Completed => {}
+                Job::Threw(error) if matches!(self.core.end.get(), Some(End::Limit(_))) => {
+                    return Err(Halt::Ended(self.place_of(ctx, &error)));
+                }
+                Job::Threw(_) => {}
             }
         }
     }
 
     fn settled<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Result<Value<'js>, Halt<'js>> {
-        self.jobs(ctx).map_err(|halt| self.ended_within(ctx, promise).unwrap_or(halt))?;
+        self.jobs(ctx)?;
         match promise.state() {
             PromiseState::Pending => Err(Halt::Said(Fault::Unsettled, "a promise that is awaited never settles")),
             PromiseState::Resolved | PromiseState::Rejected => {
@@ -151,16 +175,6 @@ impl<'a> Run<'a> {
                 }
             }
         }
-    }
-
-    /// A program that a limit stopped leaves the error that unwound it in its promise, and with it where it stood.
-    fn ended_within<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> Option<Halt<'js>> {
-        match (self.core.end.get(), promise.state()) {
-            (Some(End::Limit(_)), PromiseState::Rejected) => {}
-            _ => return None,
-        }
-        let rejected: rquickjs::Result<Value<'js>> = promise.result()?;
-        rejected.is_err().then(|| Halt::Ended(self.place_of(&ctx.catch())))
     }
 
     /// A rejection that nobody handled is an error of the program.
@@ -219,12 +233,7 @@ impl<'a> Run<'a> {
 
     fn finish(mut self, ctx: &Ctx<'_>, unprepared: bool) -> Outcome {
         let core = self.core;
-        // A program may have caught the engine's complaint and come to its end before anybody looked.
-        if core.end.get().is_none()
-            && let Some(limit) = core.meter.spent()
-        {
-            core.end(End::Limit(limit));
-        }
+        self.latch_spent();
         ctx.catch();
         core.rejected.borrow_mut().clear();
         let printed = core.printed.take();

@@ -25,7 +25,7 @@ use super::engine::Core;
 use super::raw::{self, Entry, Table};
 
 pub(super) use late::{Late, NAME as LATE_NAME, NAMES_FROM, load, named, refusal};
-pub(super) use show::{Failure, failure, shown};
+pub(super) use show::{Failure, failure, recorded_stack, shown};
 
 /// A call of one of these functions.
 pub(super) struct Call<'a, 'js> {
@@ -164,6 +164,8 @@ enum Kept {
     NativeProxy,
     Error,
     ErrorPrototype,
+    /// The getter of the stack that the engine noted in an error when it was made.
+    ErrorStack,
     MapEach,
     SetEach,
     RegExpText,
@@ -253,12 +255,15 @@ fn keep_others<'js>(ctx: &Ctx<'js>, kept: &mut [Value<'js>]) -> rquickjs::Result
     let of = |class: &str, name: &str| -> rquickjs::Result<Value<'js>> {
         globals.get::<_, Object<'js>>(class)?.get::<_, Object<'js>>("prototype")?.get(name)
     };
+    let errors: Object<'js> = globals.get::<_, Object<'js>>("Error")?.get("prototype")?;
+    let stack = raw::own(ctx, &errors, &JsString::from_str(ctx.clone(), "stack")?.into_value())?;
     for (kind, value) in [
         (Kept::NativePromise, globals.get("Promise")?),
         (Kept::Then, of("Promise", "then")?),
         (Kept::NativeProxy, globals.get("Proxy")?),
         (Kept::Error, globals.get("Error")?),
-        (Kept::ErrorPrototype, globals.get::<_, Object<'js>>("Error")?.get("prototype")?),
+        (Kept::ErrorPrototype, errors.into_value()),
+        (Kept::ErrorStack, stack.and_then(|stack| stack.getter).ok_or(rquickjs::Error::Unknown)?),
         (Kept::MapEach, of("Map", "forEach")?),
         (Kept::SetEach, of("Set", "forEach")?),
         (Kept::RegExpText, of("RegExp", "toString")?),

@@ -60,6 +60,18 @@ fn failure_of<'js>(core: &Core, ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs:
     Ok(Some(Failure { name: part("name", "Error")?, message: part("message", "")?, stack: part("stack", "")? }))
 }
 
+/// The stack that the engine noted in an error, also after the program was ended. The getter is the engine's own, and no
+/// code of the entity runs: only for the length of this call may a function be called at all.
+pub(in crate::javascript) fn recorded_stack<'js>(
+    core: &Core,
+    ctx: &Ctx<'js>,
+    error: &Value<'js>,
+) -> rquickjs::Result<String> {
+    let getter: Value<'js> = core.kept(ctx)?.get(Kept::ErrorStack.place())?;
+    let stack = core.with_one_call(|| raw::call(ctx, &getter, error, &[]))?;
+    if raw::is_text(&stack) { plain(ctx, &stack) } else { Ok(String::new()) }
+}
+
 /// Whether it descends from `Error.prototype`, whatever it says of itself.
 fn is_error<'js>(core: &Core, ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<bool> {
     let errors: Object<'js> = core.kept(ctx)?.get(Kept::ErrorPrototype.place())?;

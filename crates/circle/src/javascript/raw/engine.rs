@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use rquickjs::{Context, Ctx, Exception, Function, Object, Runtime, Value, qjs};
+use rquickjs::{Context, Ctx, Function, Object, Runtime, Value, qjs};
 
 /// What steers a running engine from where no context is given.
 #[derive(Clone, Copy)]
@@ -117,16 +117,39 @@ pub(in crate::javascript) fn enter(ctx: &Ctx<'_>) {
     unsafe { qjs::JS_UpdateStackTop(qjs::JS_GetRuntime(ctx.as_raw().as_ptr())) }
 }
 
-/// Throws an error that no `catch` and no `finally` sees.
+/// Throws an error that no `catch` and no `finally` sees. It has no message: to set one would call a setter that the
+/// entity may have put on the prototype of errors.
 pub(in crate::javascript) fn raise(ctx: &Ctx<'_>) -> rquickjs::Error {
-    match Exception::from_message(ctx.clone(), "ended") {
-        Ok(error) => {
-            let error = error.into_object().into_value();
-            // SAFETY: `error` is a live error object of this context; the call sets a flag in it.
-            unsafe { qjs::JS_SetUncatchableError(ctx.as_raw().as_ptr(), error.as_raw()) };
-            ctx.throw(error)
+    // SAFETY: the first argument of the module; the second call sets a flag in the error, which is alive.
+    unsafe {
+        let context = ctx.as_raw().as_ptr();
+        match taken(ctx, qjs::JS_NewError(context)) {
+            Ok(error) => {
+                qjs::JS_SetUncatchableError(context, error.as_raw());
+                ctx.throw(error)
+            }
+            Err(no_memory) => no_memory,
         }
-        Err(no_memory) => no_memory,
+    }
+}
+
+/// What became of the job that was next in the queue.
+pub(in crate::javascript) enum Job<'js> {
+    NoneLeft,
+    Completed,
+    /// It threw this, and no promise took it.
+    Threw(Value<'js>),
+}
+
+/// Runs the next job of the queue, which is code of the entity.
+pub(in crate::javascript) fn run_job<'js>(ctx: &Ctx<'js>) -> Job<'js> {
+    let mut of_job = std::ptr::null_mut();
+    // SAFETY: the context is alive and the only one of its runtime; the engine writes the context of the job.
+    let ran = unsafe { qjs::JS_ExecutePendingJob(qjs::JS_GetRuntime(ctx.as_raw().as_ptr()), &mut of_job) };
+    match ran {
+        0 => Job::NoneLeft,
+        1.. => Job::Completed,
+        ..0 => Job::Threw(ctx.catch()),
     }
 }
 

@@ -6,9 +6,9 @@ mod native;
 mod strand;
 
 pub(super) use engine::{
-    Class, Compiled, Reins, accessor, add_dates, add_typed_arrays, call, class, compile, construct, delete, each_key,
-    element, enter, getter, is_boxed, is_list, is_text, key, load, member, own, prototype, raise, text_bytes,
-    to_number, to_text,
+    Class, Compiled, Job, Reins, accessor, add_dates, add_typed_arrays, call, class, compile, construct, delete,
+    each_key, element, enter, getter, is_boxed, is_list, is_text, key, load, member, own, prototype, raise, run_job,
+    text_bytes, to_number, to_text,
 };
 pub(super) use heap::Heap;
 pub(super) use native::{Entry, Table, attach, constructor, function};
