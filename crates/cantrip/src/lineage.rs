@@ -2,26 +2,39 @@
 //!
 //! A loom records that a child was cast from a cantrip, but gates and crystals cannot be read back from it. What can: the
 //! call that asked for the child. The circle decides the same way each time, so deciding it again, from the entity that
-//! was cast by someone down to the child, carves the same circle out of the same circle.
+//! was cast by someone down to the child, carves the same circle out of the same circle. The cantrip of a predict is made
+//! by whoever knows signatures, from the records of the predict.
 
-use cantrip_canon::EntityId;
-use cantrip_circle::{Asked, Decision, Effect, Given, Labels, Standing};
-use cantrip_loom::{GateRecord, Loom, Origin};
+use cantrip_canon::{EntityId, TurnId};
+use cantrip_circle::{Asked, Decision, Delegation, Effect, Given, Labels, Standing};
+use cantrip_loom::{EntityView, GateRecord, Loom, Origin};
 use cantrip_reply::{Refusal, codes};
 use serde_json::Value;
 
 use crate::driver::{Runtime, store_refusal};
+use crate::predicts::PredictAsked;
 use crate::recipe::Cantrip;
+
+/// One step from an entity down to a child of it: the call that asked for the child.
+struct Descent {
+    record: GateRecord,
+    /// Which of the call's children it is.
+    index: u32,
+    caller: EntityId,
+    turn: TurnId,
+    child: EntityView,
+}
 
 impl Runtime {
     /// The cantrip that an entity was cast from, given that of the entity at the root of its thread: whoever was cast by
     /// nobody's call and branched off from nobody. Of a fork it is that of the entity it branched off from.
     pub async fn descendant(&self, ancestor: &Cantrip, entity: EntityId) -> Result<Cantrip, Refusal> {
         let stored = |error| store_refusal(&error);
-        let mut calls = Vec::new();
+        let mut descents = Vec::new();
         let mut above = entity;
         loop {
-            match self.loom().entity(above).await.map_err(stored)?.entity.origin {
+            let view = self.loom().entity(above).await.map_err(stored)?;
+            match view.entity.origin.clone() {
                 Origin::Root => break,
                 Origin::Fork(fork) => above = self.loom().turn(fork.turn).await.map_err(stored)?.entity_id,
                 Origin::Child { parent, spawned_by } => {
@@ -29,19 +42,47 @@ impl Runtime {
                     above = turn.entity_id;
                     let record = turn.gate_calls.into_iter().find(|record| record.call_id == spawned_by.call_id);
                     let missing = || Refusal::from(codes::not_found("call", spawned_by.call_id.to_string()));
-                    calls.push((record.ok_or_else(missing)?, spawned_by.index));
+                    let (record, index) = (record.ok_or_else(missing)?, spawned_by.index);
+                    descents.push(Descent { record, index, caller: above, turn: parent, child: view });
                 }
             }
         }
         let mut cantrip = ancestor.clone();
-        for (record, index) in calls.iter().rev() {
-            cantrip = child(&cantrip, record, *index)?;
+        for descent in descents.into_iter().rev() {
+            cantrip = self.child_of(&cantrip, descent).await?;
         }
         Ok(cantrip)
     }
+
+    async fn child_of(&self, parent: &Cantrip, descent: Descent) -> Result<Cantrip, Refusal> {
+        let Descent { record, index, caller, turn, child } = descent;
+        let delegation = delegation(parent, &record)?;
+        let missing = || Refusal::from(codes::not_found("child", format!("{}#{index}", record.call_id)));
+        let mut delegation = delegation.ok_or_else(missing)?;
+        if let Some(predict) = delegation.predict.take() {
+            let asked = PredictAsked {
+                signature: predict.signature,
+                input: predict.input,
+                owner: self.actor().clone(),
+                run: child.run_id,
+                caller,
+                turn,
+                call: record.call_id,
+                entity: child.entity.entity_id,
+                crystal: parent.crystal().clone(),
+                max_depth: parent.circle().wards().depth(),
+                resumed: true,
+            };
+            return Ok(self.predicts()?.prepare(asked).await?.cantrip);
+        }
+        let asked = delegation.children.into_iter().nth(usize::try_from(index).unwrap_or(usize::MAX));
+        let asked = asked.ok_or_else(missing)?;
+        Ok(parent.child(asked.circle, &asked.system_prompt, asked.crystal.as_deref())?)
+    }
 }
 
-fn child(parent: &Cantrip, record: &GateRecord, index: u32) -> Result<Cantrip, Refusal> {
+/// What a recorded call asked for, decided again; none if it delegated nothing.
+fn delegation(parent: &Cantrip, record: &GateRecord) -> Result<Option<Delegation>, Refusal> {
     let circle = parent.circle();
     let given = match (circle.medium().is_code(), &record.args) {
         (true, Value::Object(arguments)) => Given::Code(Ok(arguments.clone())),
@@ -53,12 +94,8 @@ fn child(parent: &Cantrip, record: &GateRecord, index: u32) -> Result<Cantrip, R
         Decision::Allowed(effect) | Decision::NeedsApproval { then: effect, .. } => effect,
         Decision::Refused(refusal) => return Err(refusal),
     };
-    let asked = match effect {
-        Effect::Delegate(delegation) => {
-            delegation.children.into_iter().nth(usize::try_from(index).unwrap_or(usize::MAX))
-        }
+    Ok(match effect {
+        Effect::Delegate(delegation) => Some(delegation),
         Effect::Execute(_) | Effect::Done { .. } => None,
-    };
-    let asked = asked.ok_or_else(|| Refusal::from(codes::not_found("child", format!("{}#{index}", record.call_id))))?;
-    Ok(parent.child(asked.circle, &asked.system_prompt, asked.crystal.as_deref())?)
+    })
 }

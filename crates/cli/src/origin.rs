@@ -10,12 +10,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cantrip::canon::EntityId;
-use cantrip::loom::{AnyLoom, CantripId, EntityView, Loom, Origin, RootView};
+use cantrip::loom::{AnyLoom, CantripId, EntityView, Loom, Origin, RootView, RunKind};
 use cantrip::spell::Spell;
 use cantrip::{Cantrip, Runtime, loom_named, store_refusal};
 use cantrip_reply::{Refusal, codes};
 use serde_json::{Value, json};
 
+use crate::predict;
 use crate::spells::{self, Source};
 use crate::store::Store;
 
@@ -107,9 +108,19 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: Wanted<'_
     match (near, refusal) {
         (Some(near), _) => Ok(near),
         (None, Some(refusal)) => Err(refusal),
-        (None, None) => Err(codes::not_found("spell", view.entity.cantrip_id.to_string())
-            .data(json!({"hint": "the spell is not where it was: name it with --spell FILE"}))
-            .into()),
+        (None, None) => {
+            let run = loom.run(ancestor.run_id).await.map_err(|error| store_refusal(&error))?;
+            let hint = match run.kind {
+                RunKind::Predict => {
+                    "a predict has a signature and no spell: cantrip predict asks it again, cantrip receipt \
+                                     verify checks it"
+                }
+                RunKind::Cast | RunKind::Summon | RunKind::Job => {
+                    "the spell is not where it was: name it with --spell FILE"
+                }
+            };
+            Err(codes::not_found("spell", view.entity.cantrip_id.to_string()).data(json!({ "hint": hint })).into())
+        }
     }
 }
 
@@ -133,7 +144,8 @@ async fn found(store: &Store, source: &Source, crystal: &str, of: &EntityView) -
     let cantrip = if made.id() == of.entity.cantrip_id {
         made
     } else {
-        Runtime::new(store.loom.clone()).descendant(&made, of.entity.entity_id).await?
+        let runtime = predict::inside_casts(&Runtime::new(store.loom.clone()), store);
+        runtime.descendant(&made, of.entity.entity_id).await?
     };
     let same = cantrip.id() == of.entity.cantrip_id;
     Ok(Found { source: source.clone(), spell, cantrip, same })

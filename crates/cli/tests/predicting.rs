@@ -125,6 +125,32 @@ fn an_entity_asks_a_signature_in_every_medium_and_the_receipt_is_in_its_run() {
         assert_eq!((&caller["thread_id"], &caller["turn_id"]), (&json!(root(&folder)), &asking["id"]), "{medium}");
         assert_eq!((&caller["run_id"], &caller["call_id"]), (&predict["run_id"], &calls[0]["call_id"]), "{medium}");
         assert_sound(&folder);
+        // Its own thread is replayed, by its entity and by its turn, and another way can be taken from it.
+        for thread in [child, id(&own["id"])] {
+            let replayed = folder.run(&[&["loom", "replay", thread], STORE].concat());
+            let text = stdout(&replayed);
+            assert!(text.starts_with("identical") && text.contains("1 turn, 1 call"), "{medium}: {replayed:?}");
+        }
+        folder.write("asks.yaml", &json!({ "responses": [answered("p2")] }).to_string());
+        let fork = [&["loom", "fork", child, "look again"], STORE].concat();
+        let forked = folder.envelope(&fork, codes::TERMINATED.any());
+        assert_eq!(forked["data"]["answer"], json!({"label": "complaint", "confidence": 0.97}), "{medium}");
+        let replayed = folder.run(&[&["loom", "replay", id(&forked["data"]["leaf"])], STORE].concat());
+        assert!(stdout(&replayed).starts_with("identical"), "{medium}: {replayed:?}");
+    }
+}
+
+#[test]
+fn the_thread_of_a_predict_that_no_cast_asked_for_has_no_spell_and_says_what_to_do() {
+    let folder = Folder::new();
+    folder.write("model.yaml", &json!({ "responses": [answered("p1")] }).to_string());
+    let fields = ["--field", "text=The parcel never came.", "--field", "labels=praise,complaint"];
+    let asked = [&["predict", "Classify", "--crystal", "scripted/model.yaml"], &fields[..], STORE].concat();
+    folder.envelope(&asked, codes::PREDICTED.any());
+    for again in [&["loom", "replay"][..], &["loom", "fork", "look again"]] {
+        let refused = folder.envelope(&[again, STORE].concat(), codes::NOT_FOUND.any());
+        let hint = id(&refused["data"]["hint"]);
+        assert!(hint.contains("cantrip predict") && hint.contains("cantrip receipt verify"), "{again:?}: {refused}");
     }
 }
 

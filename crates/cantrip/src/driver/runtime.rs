@@ -15,7 +15,7 @@ use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{
     Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, Memory, Owner, Page, ReceiptsWanted, Turn,
 };
-use cantrip_reply::{Guard, TracedHosts};
+use cantrip_reply::{Guard, Refusal, TracedHosts, codes};
 use cantrip_spend::AuthorizationRef;
 
 use super::environment::Base;
@@ -177,8 +177,13 @@ impl Runtime {
         self.changed(|inner| inner.predicts = Some(Arc::new(predicts)))
     }
 
-    pub(crate) fn predicts(&self) -> Option<&dyn Predicts> {
-        self.0.predicts.as_deref()
+    /// Whoever knows signatures here.
+    pub(crate) fn predicts(&self) -> Result<&dyn Predicts, Refusal> {
+        self.0.predicts.as_deref().ok_or_else(|| {
+            let rule =
+                "nothing here knows signatures; cast it with the cantrip binary, or give the runtime a predictor";
+            codes::config_invalid("the circle", "gates.predict", rule).into()
+        })
     }
 
     /// The same house, in which this authorization pays for what is cast, and no other: where it does not fit, policy says

@@ -12,7 +12,7 @@ use cantrip_loom::{
     Body, CallId, Error, Event, Fault, Journal, Kind, Loom, Output, Record, Seq, Spawn, Thread, TruncationReason,
     render,
 };
-use cantrip_reply::{Refusal, codes};
+use cantrip_reply::Refusal;
 use cantrip_spend::Operation;
 use cantrip_stream::ChildOf;
 use futures_util::TryStreamExt;
@@ -562,10 +562,7 @@ async fn opened_at(runtime: &Runtime, thread: &Thread) -> Result<Option<Timestam
 /// Has a predict made ready, and tells the office who writes its papers.
 async fn prepared(run: &Run, facts: &Facts, preparing: Preparing) -> Result<Box<PreparedPredict>, Refusal> {
     let Preparing { turn, call, entity, predict, resumed } = preparing;
-    let Some(predicts) = run.runtime.predicts() else {
-        let rule = "nothing here knows signatures; cast it with the cantrip binary, or give the runtime a predictor";
-        return Err(codes::config_invalid("the circle", "gates.predict", rule).into());
-    };
+    let predicts = run.runtime.predicts()?;
     let asked = PredictAsked {
         signature: predict.signature,
         input: predict.input,
