@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use cantrip::loom::{Actor, Page, Removal, RetentionPolicy};
 use cantrip_reply::{Call, Guard, Guarded, Refusal, codes};
 use cantrip_service::{Because, Service};
+use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use crate::given;
@@ -39,7 +40,8 @@ pub(crate) struct RetentionCommand {
 enum Action {
     /// Show what a policy removes, ask, and remove it.
     #[command(after_help = "Examples:\n  cantrip retention apply --older-than 90d --dry-run\n  \
-                            cantrip retention apply --older-than 90d --because 'our policy' --yes")]
+                            cantrip retention apply --older-than 90d --because 'our policy' --yes\n  \
+                            cantrip retention apply --policy retention.toml --because 'our policy'")]
     Apply(Apply),
 
     /// List what was removed: when, by whom, by which policy, and the hash from which each chain goes on.
@@ -52,9 +54,11 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("covered").required(true).args(["older_than", "policy"])))]
+#[command(group(ArgGroup::new("reason").required(true).multiple(true).args(["because", "dry_run"])))]
 struct Apply {
     /// Runs that ended at least so many days ago, as in 90d.
-    #[arg(long, value_name = "DAYS", required_unless_present = "policy", conflicts_with = "policy")]
+    #[arg(long, value_name = "DAYS")]
     older_than: Option<String>,
 
     /// A file with the policy.
@@ -70,7 +74,7 @@ struct Apply {
     yes: bool,
 
     /// Why: the record of the removal keeps it.
-    #[arg(long, value_name = "REASON", required_unless_present = "dry_run")]
+    #[arg(long, value_name = "REASON")]
     because: Option<String>,
 
     /// Who says so.

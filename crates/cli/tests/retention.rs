@@ -94,6 +94,18 @@ fn nothing_is_removed_but_what_a_policy_covers_and_somebody_said_yes_to() {
             let apply = [&["retention", "apply", "--older-than", unclear, "--yes"], &because[..]].concat();
             house.told(&apply, codes::CONFIG_INVALID.any(), 2);
         }
+        // What has to be said is named in full, every way of saying it.
+        let unsaid = house.run(&["retention", "apply"]);
+        assert_eq!(unsaid.status.code(), Some(2), "{unsaid:?}");
+        for option in ["--older-than", "--policy", "--because", "--dry-run"] {
+            assert!(stderr(&unsaid).contains(option), "{option}: {unsaid:?}");
+        }
+        let unsaid = house.told(&["retention", "apply"], codes::CONFIG_INVALID.any(), 2);
+        for option in ["--older-than", "--policy", "--because", "--dry-run"] {
+            assert!(id(&unsaid["data"]["rule"]).contains(option), "{option}: {unsaid}");
+        }
+        let both = ["retention", "apply", "--older-than", "1d", "--policy", "policy.toml", "--dry-run"];
+        house.told(&both, codes::CONFIG_INVALID.any(), 2);
         // Nobody can be asked here, so a yes has to be given; and there has to be a reason.
         let unasked = house.run(&[&OLD[..], &because[..]].concat());
         assert_eq!(unasked.status.code(), Some(2), "{unasked:?}");
@@ -146,8 +158,23 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
         for check in [&["receipt", "verify", "--all"][..], &["spend", "verify"]] {
             house.told(check, codes::VERIFIED.any(), 0);
         }
-        // The runs are still known; their turns are gone, and that is said.
-        assert_eq!(house.runs().len(), 2);
+        // The runs are still known; their turns are gone, and that is said wherever they are looked at.
+        let known = house.runs();
+        assert_eq!(known.len(), 2);
+        let listed = house.run(&["run", "ls"]);
+        for run in &known {
+            let of_run = id(&run["run_id"]);
+            let line = stdout(&listed).lines().find(|line| line.contains(of_run)).expect("its line").to_owned();
+            let removal = removals.iter().find(|removal| removal["run_id"] == run["run_id"]).expect("its removal");
+            assert_eq!(&run["removed"], removal, "{run}");
+            assert!(line.contains("(records removed"), "{line}");
+            let shown = house.told(&["run", "show", of_run], codes::READ.any(), 0);
+            assert_eq!(&shown["data"]["value"]["removed"], removal, "{shown}");
+            let page = house.run(&["run", "show", of_run]);
+            for part in ["by ann: our policy", id(&removal["at"]), "{\"older_than_days\":0}", "retention ls"] {
+                assert!(stdout(&page).contains(part), "{part}: {page:?}");
+            }
+        }
         let gone = house.told(&["loom", "thread", &runs[0]], codes::NOT_FOUND.any(), 2);
         assert_eq!(gone["data"]["reason"], "removed_by_retention", "{gone}");
         for list in
@@ -159,6 +186,8 @@ fn a_removal_is_recorded_and_everything_else_still_works_and_verifies() {
         assert_eq!(house.folder.read("left.jsonl"), "");
         // Life goes on, and the next retention removes only what came after.
         house.cast();
+        let latest = house.runs().pop().expect("a run");
+        assert_eq!((latest.get("removed"), &latest["intent"]), (None, &json!("how many?")), "{latest}");
         assert_eq!(house.told(&apply, codes::CHANGED.any(), 0)["data"]["runs"], 1);
         let listed = house.told(&["retention", "ls"], codes::READ.any(), 0);
         assert_eq!(listed["data"]["value"]["items"].as_array().unwrap().len(), 3);

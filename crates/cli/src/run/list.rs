@@ -1,11 +1,12 @@
 //! Which runs there are, and how each stands.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, Money, RunId, Timestamp};
 use cantrip::loom::{
-    AnyLoom, CastView, Ending, Error, Journal, Loom, Page, ParkReason, Parked, RunState, RunView, Spent, Usage,
+    AnyLoom, CastView, Ending, Error, Journal, Loom, Page, ParkReason, Parked, Removal, RunState, RunView, Spent, Usage,
 };
 use cantrip::{MachineClock, Pending, store_refusal};
 use cantrip_canon::Clock;
@@ -80,6 +81,9 @@ struct Row {
     standing: Standing,
     holder: Option<Holder>,
     intent: Option<String>,
+    /// The retention that removed its records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed: Option<Removal>,
 }
 
 impl Listing {
@@ -101,14 +105,14 @@ impl Listing {
     async fn rows(&self, loom: &AnyLoom) -> Result<Vec<Row>, Refusal> {
         let stored = |error: Error| store_refusal(&error);
         let most = self.limit.min(RUNS_LISTED_MAX);
-        let mut rows = Vec::new();
+        let (mut rows, mut removals) = (Vec::new(), Removals::default());
         let mut page = Page { after: None, most };
         while rows.len() < most {
             page.most = most - rows.len();
             let listed = loom.latest_runs(self.state.map(recorded), page).await.map_err(stored)?;
             for run in listed.items {
                 // Whether a run has an owner is only known by its lease.
-                let row = row(loom, run).await.map_err(stored)?;
+                let row = row(loom, run, &mut removals).await.map_err(stored)?;
                 if self.state.is_none_or(|wanted| wanted == row.standing) {
                     rows.push(row);
                 }
@@ -157,22 +161,67 @@ async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(Standing, Option<Hol
     Ok((standing, None))
 }
 
-async fn row(loom: &AnyLoom, run: RunView) -> Result<Row, Error> {
-    let (standing, holder) = standing(loom, &run).await?;
-    let intent = cast_of(loom, &run).await?.map(|cast| cast.intent.text().to_string());
-    let intent = intent.map(|text| text.chars().take(200).collect());
-    Ok(Row { run, standing, holder, intent })
+/// What retentions removed, by run; it is read when the first run without its records is met.
+#[derive(Debug, Default)]
+struct Removals(Option<HashMap<RunId, Removal>>);
+
+impl Removals {
+    async fn of(&mut self, loom: &AnyLoom, run: RunId) -> Result<Option<Removal>, Error> {
+        let known = match self.0.take() {
+            Some(known) => known,
+            None => all_removals(loom).await?,
+        };
+        Ok(self.0.insert(known).get(&run).cloned())
+    }
 }
 
-/// The cast that a run is.
-async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<Option<CastView>, Error> {
-    let Some(entity) = run.entity_id else { return Ok(None) };
+async fn all_removals(loom: &AnyLoom) -> Result<HashMap<RunId, Removal>, Error> {
+    let mut removals = HashMap::new();
+    let mut page = Page::FIRST;
+    loop {
+        let listed = loom.removals(page).await?;
+        removals.extend(listed.items.into_iter().map(|removal| (removal.run_id, removal)));
+        match listed.next {
+            Some(after) => page.after = Some(after),
+            None => return Ok(removals),
+        }
+    }
+}
+
+async fn row(loom: &AnyLoom, run: RunView, removals: &mut Removals) -> Result<Row, Error> {
+    let (standing, holder) = standing(loom, &run).await?;
+    let (intent, removed) = match cast_of(loom, &run).await? {
+        CastRecord::Kept(cast) => (Some(cast.intent.text().chars().take(200).collect()), None),
+        CastRecord::None => (None, None),
+        CastRecord::Removed => (None, removals.of(loom, run.run_id).await?),
+    };
+    Ok(Row { run, standing, holder, intent, removed })
+}
+
+/// What the records say of the cast that a run is.
+enum CastRecord {
+    Kept(Box<CastView>),
+    /// The run is no cast, or not yet.
+    None,
+    /// A retention removed them; the run itself is still known.
+    Removed,
+}
+
+async fn cast_of(loom: &AnyLoom, run: &RunView) -> Result<CastRecord, Error> {
+    let Some(entity) = run.entity_id else { return Ok(CastRecord::None) };
     match loom.casts(entity).await {
-        Ok(casts) => Ok(casts.into_iter().rev().find(|cast| cast.run_id == run.run_id)),
-        // A retention removed its records; the run itself is still known.
-        Err(Error::Pruned { .. }) => Ok(None),
+        Ok(casts) => {
+            let own = casts.into_iter().rev().find(|cast| cast.run_id == run.run_id);
+            Ok(own.map_or(CastRecord::None, |cast| CastRecord::Kept(Box::new(cast))))
+        }
+        Err(Error::Pruned { .. }) => Ok(CastRecord::Removed),
         Err(error) => Err(error),
     }
+}
+
+/// Who removed the records of a run, when, and why.
+fn removal_told(removal: &Removal) -> String {
+    format!("{} by {}: {}", removal.at, harmless(&removal.actor), harmless(&removal.reason))
 }
 
 fn drawn(rows: &[Row], store: &Store) -> String {
@@ -182,7 +231,10 @@ fn drawn(rows: &[Row], store: &Store) -> String {
     let mut text = String::new();
     for row in rows {
         let (id, at) = (row.run.run_id, row.run.created_at);
-        let intent = row.intent.as_deref().map(|intent| harmless(intent).replace('\n', " ")).unwrap_or_default();
+        let intent = match &row.removed {
+            Some(removal) => format!("(records removed {})", removal_told(removal).replace('\n', " ")),
+            None => row.intent.as_deref().map(|intent| harmless(intent).replace('\n', " ")).unwrap_or_default(),
+        };
         let columns = width().map_or(60, |width| width.saturating_sub(72).max(20));
         let _ = writeln!(
             text,
@@ -229,7 +281,11 @@ pub(super) async fn show(
     let stored = |error: Error| store_refusal(&error);
     let run: RunId = find::run(&store.loom, asked).await?;
     let view = store.loom.run(run).await.map_err(stored)?;
-    let cast = cast_of(&store.loom, &view).await.map_err(stored)?;
+    let (cast, is_removed) = match cast_of(&store.loom, &view).await.map_err(stored)? {
+        CastRecord::Kept(cast) => (Some(*cast), false),
+        CastRecord::None => (None, false),
+        CastRecord::Removed => (None, true),
+    };
     let service = Service::new(Viewer::new(Shows::Nothing).house(&store, guard));
     let (pending, parked) = match view.state {
         RunState::Waiting => (service.pending(run).await?, service.parked(run).await?),
@@ -237,8 +293,10 @@ pub(super) async fn show(
             (Vec::new(), None)
         }
     };
-    let costs = costs::of(&store.loom, run).await.map_err(stored)?;
-    let whole = Whole { row: row(&store.loom, view).await.map_err(stored)?, cast, pending, parked, costs };
+    // What it took stands in its records; its receipt still says it.
+    let costs = if is_removed { Costs::default() } else { costs::of(&store.loom, run).await.map_err(stored)? };
+    let row = row(&store.loom, view, &mut Removals::default()).await.map_err(stored)?;
+    let whole = Whole { row, cast, pending, parked, costs };
     let text = told(&whole, &store);
     let filled = codes::read(format!("run {run}")).value(&whole);
     let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
@@ -291,6 +349,11 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
         line("ended", &at.to_string());
     }
     line("records", &format!("{}, epoch {}", run.newest, run.epoch));
+    if let Some(removal) = &row.removed {
+        let policy = serde_json::to_string(&removal.policy).unwrap_or_default();
+        line("removed", &format!("{} records, {}", removal.records, removal_told(removal)));
+        line("policy", &harmless(&policy));
+    }
     if let Some(holder) = &row.holder {
         let where_it_is = match holder.presence {
             Presence::Here => "it runs on this machine",
@@ -366,6 +429,7 @@ fn told(Whole { row, cast, pending, parked, costs }: &Whole, store: &Store) -> S
         Standing::Truncated => format!("run continue {id}"),
         Standing::Terminated => format!("loom thread {id}"),
     };
+    let next = if row.removed.is_some() { "retention ls".to_owned() } else { next };
     let _ = writeln!(text, "  {program} {next}{again}");
     text
 }
