@@ -132,7 +132,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cantrip = match Cantrip::try_parse() {
+    let cantrip = match usage::parse::<Cantrip>() {
         Ok(cantrip) => cantrip,
         Err(error) => return usage::refuse(error, &guard()),
     };

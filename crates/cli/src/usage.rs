@@ -7,9 +7,43 @@ use std::process::ExitCode;
 
 use cantrip_reply::{Call, Filled, Guard, Invalid, codes};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Parser};
 use serde_json::json;
 
 use crate::present::Present;
+
+/// Reads the arguments of this process.
+pub(crate) fn parse<P: Parser>() -> Result<P, clap::Error> {
+    let mut command = P::command();
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    if let Some(conflict) = second_output_form(&mut command, &matches) {
+        return Err(conflict);
+    }
+    P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns the error about `--json` before a command together with an option behind it that excludes `--json`: the argument
+/// parser compares only options that stand behind the same command.
+fn second_output_form(command: &mut clap::Command, matches: &ArgMatches) -> Option<clap::Error> {
+    command.build();
+    let (mut named, mut given) = (&*command, matches);
+    while let Some((name, below)) = given.subcommand() {
+        (named, given) = (named.find_subcommand(name)?, below);
+    }
+    if !matches!(given.try_get_one::<bool>("json"), Ok(Some(true))) {
+        return None;
+    }
+    let other = named.get_arguments().find(|argument| {
+        let is_given = given.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine);
+        is_given && named.get_arg_conflicts_with(argument).iter().any(|excluded| excluded.get_id() == "json")
+    })?;
+    let flag = format!("--{}", other.get_long().unwrap_or(other.get_id().as_str()));
+    let message = format!("the argument '{flag}' cannot be used with '--json'\n");
+    let mut error = named.clone().error(ErrorKind::ArgumentConflict, message);
+    error.insert(ContextKind::InvalidArg, ContextValue::String(flag));
+    Some(error)
+}
 
 /// Answers arguments that could not be read, in the form that they ask for.
 pub(crate) fn refuse(error: clap::Error, guard: &Guard) -> ExitCode {

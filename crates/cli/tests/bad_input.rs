@@ -170,8 +170,27 @@ fn arguments_that_cannot_be_read_are_answered_with_the_envelope_where_it_is_aske
             assert!(data["rule"].as_str().is_some_and(|rule| !rule.is_empty() && !rule.contains('\n')), "{envelope}");
         }
     }
-    let both = enveloped(&folder.run(&["cast", "x", "y", "--jsonl", "--json"]), codes::CONFIG_INVALID.any());
-    assert!(both["data"]["rule"].as_str().is_some_and(|rule| rule.contains("--jsonl")), "{both}");
+    // Two forms of output at once are refused wherever `--json` stands, before anything is cast.
+    for (words, form) in [
+        (&["cast", "x", "y", "--jsonl"][..], "--jsonl"),
+        (&["summon", "x", "--jsonl"], "--jsonl"),
+        (&["loom", "fork", "turn_1", "y", "--jsonl"], "--jsonl"),
+        (&["run", "resume", "--jsonl"], "--jsonl"),
+        (&["run", "continue", "--jsonl"], "--jsonl"),
+        (&["codes", "--markdown"], "--markdown"),
+        (&["models", "--markdown"], "--markdown"),
+    ] {
+        for at in 0..=words.len() {
+            let (before, behind) = words.split_at(at);
+            let output = folder.run(&[before, &["--json"], behind].concat());
+            let both = enveloped(&output, codes::CONFIG_INVALID.any());
+            assert_eq!((output.status.code(), stderr(&output)), (Some(2), ""), "{before:?} {behind:?}");
+            let rule = both["data"]["rule"].as_str().unwrap_or_default();
+            assert!(rule.contains(form) && rule.contains("cannot be used with"), "{before:?} {behind:?}: {both}");
+            assert_eq!(both["data"]["hint"].as_str().map(|hint| hint.ends_with("--help")), Some(true), "{both}");
+        }
+    }
+    assert!(!folder.path().join(".cantrip").exists(), "nothing was cast");
     // A person reads what they read before, and so does who only wants help.
     let output = folder.run(&["cast", "x", "y", "--frobnicate"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
