@@ -270,12 +270,16 @@ fn next_commands(reply: &CastReply, store: &Store) -> Vec<String> {
     let summon = |entity: EntityId| format!("{program} summon {entity}{again}");
     let resume = |run: RunId| format!("{program} run resume {run}{again}");
     match (&reply.outcome, reply.run) {
-        (Some(Outcome { leaf: Some(leaf), entity_id, .. }), _) => vec![
-            format!("{program} loom show {leaf}{again}"),
-            format!("{program} loom fork {leaf} 'and now?'{again}"),
-            summon(*entity_id),
-        ],
-        (Some(Outcome { leaf: None, entity_id, .. }), _) => vec![summon(*entity_id)],
+        (Some(Outcome { leaf, entity_id, ending, .. }), run) => {
+            let goes_on = match ending {
+                Ending::Truncated { .. } => run.map(|run| format!("{program} run continue {run}{again}")),
+                Ending::Terminated { .. } => None,
+            };
+            let looked_at = leaf.iter().flat_map(|leaf| {
+                [format!("{program} loom show {leaf}{again}"), format!("{program} loom fork {leaf} 'and now?'{again}")]
+            });
+            goes_on.into_iter().chain(looked_at).chain([summon(*entity_id)]).collect()
+        }
         (None, Some(run)) if waits_for_a_person(reply) => vec![
             format!("{program} run approve {run}{again}"),
             format!("{program} run refuse {run}{again} --because 'why not'"),

@@ -56,6 +56,7 @@ fn a_cast_that_cannot_go_on_after_a_cut_text_ends_truncated_and_shows_it_as_cut(
         assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""), "{model:?}: {output:?}");
         let line = "truncated (max_turns) after 1 turn, its last text cut off at the limit of its output";
         assert!(stderr(&output).contains(line), "{model:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("run continue run_"), "{model:?}: {}", stderr(&output));
     }
 }
 
