@@ -164,6 +164,12 @@ cantrip_canon::limits! {
     SHELL_SWEEP_ENTRIES_MAX: usize = 1_000_000, "entries";
     /// Folders within folders that are searched for privileges; each takes an open file while it is searched.
     SHELL_SWEEP_DEPTH_MAX: usize = 256, "levels";
+    /// Names that are tried for a file of a cage that nobody approved; all but the first one are picked by chance.
+    SHELL_UNAPPROVED_NAMES_MAX: usize = 4, "names";
+    /// What is read of the record of a cage whose process was killed.
+    SHELL_RECORD_BYTES_MAX: u64 = 64 << 20, "bytes";
+    /// How long after the last time on its record a cage is taken to have been there.
+    SHELL_RECORD_SLACK_S: i64 = 2, "s";
     /// A longer configuration of a repository that was made in a cage is not looked at, and not kept.
     GIT_CONFIG_BYTES_MAX: u64 = 256 << 10, "bytes";
     /// Files that a reply names whose privileges were taken away.

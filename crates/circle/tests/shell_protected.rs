@@ -99,3 +99,68 @@ async fn attack_a_repository_that_runs_programs_for_the_next_person() {
     }
     assert!(!entity.path("ran").exists(), "a program of the cage was run on the host");
 }
+
+/// The keys of later casts come from a `.env`, and their history and prompts from a `.cantrip`.
+#[tokio::test]
+async fn attack_making_anew_what_later_casts_take_keys_and_history_from() {
+    let entity = Entity::prepared(|folder, shell| {
+        fs::create_dir(folder.join(".cantrip")).unwrap();
+        fs::write(folder.join(".cantrip/loom.db"), "as it was").unwrap();
+        shell
+    });
+    let ran = entity
+        .run(
+            "mkdir -p deep/.cantrip far && echo forged > deep/.cantrip/loom.db && ln -s deep/.cantrip far/.CANTRIP && \
+             echo ANTHROPIC_API_KEY=planted > .env && echo x > .env.local && echo x > .env.example",
+        )
+        .await;
+    assert_eq!(ran["exit_status"], json!(0), "{ran}");
+    assert_eq!(unapproved(&ran), [".env", "deep/.cantrip", "far/.CANTRIP"], "{ran}");
+    assert_eq!(fs::read_to_string(entity.path("deep/.cantrip.unapproved/loom.db")).unwrap(), "forged\n");
+    assert_eq!(fs::read_to_string(entity.path(".env.unapproved")).unwrap(), "ANTHROPIC_API_KEY=planted\n");
+    assert!(!entity.path(".env").exists() && !entity.path("deep/.cantrip").exists());
+    assert!(entity.path(".env.local").exists() && entity.path(".env.example").exists());
+    assert_eq!(fs::read_to_string(entity.path(".cantrip/loom.db")).unwrap(), "as it was", "the store stays");
+    assert_eq!(unapproved(&entity.run("echo nothing new").await), Vec::<String>::new());
+}
+
+/// The name that a file is put aside under may be taken by a folder, which no file replaces.
+#[tokio::test]
+async fn attack_taking_the_names_under_which_files_are_put_aside() {
+    let entity = Entity::new();
+    let ran = entity
+        .run(
+            "mkdir -p AGENTS.md.unapproved/x .cantrip.unapproved/x .cantrip && echo planted > AGENTS.md && \
+             echo first > cantrip.toml.unapproved && echo second > cantrip.toml",
+        )
+        .await;
+    assert_eq!(unapproved(&ran), [".cantrip", "AGENTS.md", "cantrip.toml"], "{ran}");
+    for name in [".cantrip", "AGENTS.md", "cantrip.toml"] {
+        assert!(entity.path(name).symlink_metadata().is_err(), "{name} is still there");
+    }
+    assert_eq!(fs::read_to_string(entity.path("cantrip.toml.unapproved")).unwrap(), "first\n", "nothing is replaced");
+}
+
+/// Git takes a folder with the parts of a repository for a bare one, whatever its name is, and obeys it to whoever comes by.
+#[tokio::test]
+async fn attack_a_bare_repository_that_runs_programs_for_the_next_person() {
+    let entity = Entity::new();
+    let ran = entity.run("git init -q --bare harmless && git init -q --bare vendor").await;
+    assert_eq!((&ran["exit_status"], unapproved(&ran)), (&json!(0), Vec::new()), "{ran}");
+    let planted = "printf '#!/bin/sh\\ntouch ../ran\\n' > vendor/run-me && chmod +x vendor/run-me && \
+                   cp vendor/run-me vendor/hooks/reference-transaction && cd vendor && git config core.bare false && \
+                   git config core.worktree . && git config core.fsmonitor ./run-me && cd .. && mkdir second && \
+                   cp harmless/HEAD second && echo ../vendor > second/commondir && mkdir config hooks && echo x > hooks/own";
+    let ran = entity.run(planted).await;
+    assert_eq!(ran["exit_status"], json!(0), "{ran}");
+    assert_eq!(unapproved(&ran), ["second/commondir", "vendor/config", "vendor/hooks/reference-transaction"], "{ran}");
+    assert!(entity.path("hooks/own").exists() && entity.path("harmless/config").exists());
+    // The next person comes by, and nothing of it is run.
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"];
+    for arguments in [&["status"][..], &["symbolic-ref", "HEAD", "refs/heads/other"]] {
+        let mut git = std::process::Command::new("git");
+        // What it makes of such a folder does not matter here.
+        git.args(identity).args(arguments).current_dir(entity.path("vendor")).output().unwrap();
+    }
+    assert!(!entity.path("ran").exists(), "a program of the cage was run on the host");
+}

@@ -7,6 +7,7 @@ mod acp;
 mod addresses;
 mod approve;
 mod artifact;
+mod cages;
 mod cast;
 mod choice;
 mod codes;
@@ -141,6 +142,8 @@ fn main() -> ExitCode {
         return worker.run();
     }
     telemetry::begin(cantrip.command.casts());
+    // Before anything of a project is read: an earlier process may have been killed with a shell open in it.
+    cages::sweep_abandoned();
     // Whoever serves has many to serve at once.
     let mut runtime = if matches!(cantrip.command, Command::Serve(_)) {
         tokio::runtime::Builder::new_multi_thread()
@@ -150,6 +153,7 @@ fn main() -> ExitCode {
     let runtime = runtime.enable_all().build().expect("the system has a thread or two for this process");
     let status = runtime.block_on(below(telemetry::above(), Box::pin(run(cantrip))));
     cantrip::circle::mcp::close_all();
+    cantrip::circle::shell::close_all();
     // Whoever still waits for a line that nobody will type does not keep the process.
     runtime.shutdown_background();
     telemetry::end();

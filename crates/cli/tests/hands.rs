@@ -1,6 +1,6 @@
 //! The shell as the binary runs it: as any user, never without its cage, and with nothing left when the binary is killed.
 
-use crate::support::{Folder, id};
+use crate::support::{Folder, id, stderr};
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -59,6 +59,58 @@ fn a_binary_that_is_killed_leaves_no_process_and_the_command_reads_outcome_unkno
     let resumed = folder.envelope(&["run", "resume", "--store", store], codes::TERMINATED.any());
     assert_eq!(resumed["data"]["answer"], "over");
     assert_eq!(first_call(&folder, store)["reply"]["code"], codes::OUTCOME_UNKNOWN.any().to_string());
+}
+
+/// A runtime that is killed cannot search after its shell; the next command does, before it reads anything of the project.
+#[test]
+fn what_a_shell_made_in_a_binary_that_was_killed_is_put_aside_by_the_next_command() {
+    let command = "mkdir -p deep; echo planted > AGENTS.md; echo x > deep/cantrip.toml; echo x > .env; echo x > kept.md; \
+                   touch ready; sleep 98772";
+    let folder = folder(command);
+    folder.write("beside.md", "x");
+    fs::create_dir(folder.path().join("own")).unwrap();
+    folder.write("own/AGENTS.md", "as it was");
+    let mut child = folder.spawn(&["cast", "hands.toml", "go", "--json"]);
+    wait_until("the command begins", || folder.path().join("ready").exists());
+    let records = || fs::read_dir(folder.path().join(".local/state/cantrip/open-shells")).unwrap().count();
+    assert_eq!(records(), 1);
+    // While the process lives, nobody else searches in its place.
+    assert!(folder.run(&["codes"]).status.success());
+    assert!(folder.path().join("AGENTS.md").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("a process of the cage is still there", || running("sleep 98772") == 0);
+    let output = folder.run(&["codes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = stderr(&output);
+    for name in ["AGENTS.md", "deep/cantrip.toml", ".env"] {
+        assert!(told.contains(&format!("  {name}\n")), "{told}");
+        assert!(!folder.path().join(name).exists(), "{name} is still there");
+        assert!(folder.path().join(format!("{name}.unapproved")).exists(), "{name} is not kept");
+    }
+    assert!(told.contains("was killed while its shell was open"), "{told}");
+    assert!(folder.path().join("kept.md").exists());
+    assert_eq!(folder.read("own/AGENTS.md"), "as it was");
+    assert_eq!(records(), 0);
+    assert_eq!(stderr(&folder.run(&["codes"])), "", "it is said once");
+}
+
+#[test]
+fn a_binary_that_ends_leaves_no_record_of_its_shell_and_searches_after_it() {
+    // What is left running plants its file when the command is over.
+    let folder = folder("(while [ ! -e over ]; do :; done; echo planted > AGENTS.md) & touch made");
+    folder.write(
+        "hands.yaml",
+        &script("(while [ ! -e over ]; do :; done; echo planted > AGENTS.md) & touch made").replace(
+            "  - tool_calls: [{id: c2",
+            "  - tool_calls: [{id: c3, gate: shell, args: {command: touch over}}]\n  - tool_calls: [{id: c2",
+        ),
+    );
+    let output = folder.run(&["cast", "hands.toml", "go", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(folder.path().join("over").exists());
+    assert!(!folder.path().join("AGENTS.md").exists());
+    assert_eq!(fs::read_dir(folder.path().join(".local/state/cantrip/open-shells")).unwrap().count(), 0);
 }
 
 #[test]

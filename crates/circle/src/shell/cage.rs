@@ -16,6 +16,7 @@ use cantrip_reply::{Refusal, codes};
 
 use super::filter;
 use super::masks::{Mask, TooMany, masks};
+use super::open_cages;
 use super::{SHELL, Shell};
 use crate::limits::{SHELL_ETC_BYTES, SHELL_FILES_OPEN, SHELL_TMP_BYTES};
 
@@ -54,6 +55,8 @@ pub(super) struct CageCommand {
     pub(super) filter: OwnedFd,
     /// The paths of the project that it covers, from its root.
     pub(super) covered: HashSet<String>,
+    /// Whether the project can be changed in it.
+    pub(super) writes: bool,
 }
 
 impl Shell {
@@ -64,10 +67,11 @@ impl Shell {
             let cause = format!("the filter of its system calls cannot be written: {}", error.kind());
             Refusal::from(codes::sandbox_unavailable(SHELL, cause))
         })?;
-        let covered = masks(&root, &self.existing_spells()).map_err(|TooMany| {
+        let mut covered = masks(&root, &self.existing_spells()).map_err(|TooMany| {
             let rule = "it holds more files, or more of them to be hidden, than a cage takes; name a smaller root";
             Refusal::from(codes::sandbox_unavailable(SHELL, rule))
         })?;
+        covered.extend(open_cages::folder_within(&root).map(Mask::Folder));
         let mut args = Arguments::default();
         args.flags(&["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]);
         args.flags(&["--seccomp", &filter.as_raw_fd().to_string()]);
@@ -117,7 +121,7 @@ impl Shell {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let below = |mask: &Mask| mask.path().strip_prefix(&root).ok().map(|path| path.to_string_lossy().into_owned());
         let covered = covered.iter().filter_map(below).collect();
-        Ok(CageCommand { command, filter, covered })
+        Ok(CageCommand { command, filter, covered, writes: !self.read_only })
     }
 
     /// The project, as the disk has it.

@@ -15,6 +15,7 @@ mod filter;
 mod gate;
 mod masks;
 mod medium;
+mod open_cages;
 pub(crate) mod quarantine;
 mod roster;
 mod sweep;
@@ -34,6 +35,8 @@ use crate::ward::MediumLimits;
 use crate::{AnyGate, Label};
 
 pub use medium::ShellMedium;
+pub use open_cages::{Leftovers, record_cages_in, sweep_abandoned};
+pub use warden::close_all;
 
 /// The name of the gate, and of the tool.
 pub const SHELL: &str = "shell";

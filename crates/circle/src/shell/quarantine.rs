@@ -2,19 +2,29 @@
 //!
 //! What of them was there before is read-only in the cage ([`masks`](super::masks)). A new one cannot be kept from being
 //! made, since no mount covers a name that is not there. It gets another name afterwards, under which nothing reads it, and
-//! the reply of the command says so. A repository that was made in the cage stays one; its hooks, and a configuration with
-//! more in it than names and addresses, get other names, because the next `git` that a person runs would execute them.
+//! the reply of the command says so. These are:
+//!
+//! - `cantrip.toml`, `AGENTS.md` and spells, as for the gates that write files.
+//! - `.env`: the next cast in its folder takes the keys of its providers from it, so that what it says is sent under the
+//!   account of whoever wrote the file. Other names, such as `.env.local`, mean nothing to Cantrip and stay.
+//! - `.cantrip`: the nearest one upwards holds the store, with the history and the prompts of later casts.
+//! - What a repository has git execute. One that was made in the cage stays; its hooks, and a configuration with more in it
+//!   than names and addresses, get other names. The same holds for a folder that only looks like a repository: `git`
+//!   takes a folder with `objects` and `refs` in it for a bare one, whatever its name is.
 
 use std::collections::HashSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fstat, openat, renameat_with, statat};
+use rustix::io::Errno;
 
+use super::open_cages;
 use crate::gate::builtin::{danger, folded};
-use crate::limits::GIT_CONFIG_BYTES_MAX;
+use crate::limits::{GIT_CONFIG_BYTES_MAX, SHELL_UNAPPROVED_NAMES_MAX};
 
 /// What is put behind the name of a file that nobody approved.
 const SUFFIX: &str = ".unapproved";
@@ -25,9 +35,15 @@ static APPROVED: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
 /// Notes that a person allowed this file to be written.
 pub(crate) fn note_approved(folder: BorrowedFd<'_>, name: &str) {
     if let Ok(stat) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        let mut approved = APPROVED.lock().unwrap_or_else(PoisonError::into_inner);
-        approved.get_or_insert_default().insert(number(&stat));
+        allow(number(&stat));
+        open_cages::note_approved(number(&stat));
     }
+}
+
+/// Lets searches leave alone the file with this device and inode.
+pub(super) fn allow(numbers: (u64, u64)) {
+    let mut approved = APPROVED.lock().unwrap_or_else(PoisonError::into_inner);
+    approved.get_or_insert_default().insert(numbers);
 }
 
 fn is_approved(stat: &Stat) -> bool {
@@ -39,15 +55,27 @@ fn number(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Gives a file another name if it decides about later casts. `path` is where it lies from the root of the project.
-pub(super) fn quarantine(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> io::Result<bool> {
+/// Gives an entry another name if it decides about later casts, and returns that name. `path` is where the entry lies from
+/// the root of the project.
+pub(super) fn quarantine(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> io::Result<Option<CString>> {
     if is_approved(stat) || !is_unwanted(folder, name, path, stat) {
-        return Ok(false);
+        return Ok(None);
     }
-    let mut other = name.to_bytes().to_vec();
-    other.extend_from_slice(SUFFIX.as_bytes());
-    renameat(folder, name, folder, other.as_slice())?;
-    Ok(true)
+    // The plain name may be taken, perhaps by the cage itself and by a folder. Then chance picks one that it cannot foresee.
+    let mut result = Err(Errno::EXIST);
+    for attempt in 0..SHELL_UNAPPROVED_NAMES_MAX {
+        let mut other = name.to_bytes().to_vec();
+        other.extend_from_slice(SUFFIX.as_bytes());
+        if attempt > 0 {
+            other.extend_from_slice(format!("-{:016x}", RandomState::new().hash_one(attempt)).as_bytes());
+        }
+        let other = CString::new(other)?;
+        match renameat_with(folder, name, folder, &other, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(Some(other)),
+            Err(error) => result = Err(error),
+        }
+    }
+    result.map_err(io::Error::from)
 }
 
 fn is_unwanted(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> bool {
@@ -58,12 +86,23 @@ fn is_unwanted(folder: BorrowedFd<'_>, name: &CStr, path: &str, stat: &Stat) -> 
     }
     let names: Vec<String> = parts.iter().rev().map(|part| folded(part)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_there = |path: &str| statat(folder, path, AtFlags::empty()).is_ok();
+    let is_harmless = || read_config(folder, name).is_some_and(|text| is_harmless_config(&text));
+    let is_run = |hook: &str| !hook.ends_with(".sample") && !hook.contains(SUFFIX);
     match names.as_slice() {
+        [".cantrip", ..] => true,
+        [".env", ..] => !is_folder,
         // A link or a file in the place of a repository leads to one elsewhere.
         [".git", ..] => !is_folder,
         ["hooks" | "config.worktree" | "commondir", ".git", ..] => !is_folder,
-        [hook, "hooks", ".git", ..] => !hook.ends_with(".sample") && !hook.ends_with(SUFFIX),
-        ["config", ".git", ..] => !read_config(folder, name).is_some_and(|text| is_harmless_config(&text)),
+        [hook, "hooks", ".git", ..] => is_run(hook),
+        ["config", ".git", ..] => !is_harmless(),
+        // The same in a bare repository. A second working tree that git made itself names its repository in `commondir`.
+        ["commondir", _, "worktrees", ".git", ..] => false,
+        ["commondir", ..] => !is_folder && is_there("HEAD"),
+        ["hooks" | "config.worktree", ..] => !is_folder && is_there("objects") && is_there("refs"),
+        ["config", ..] => is_there("objects") && is_there("refs") && !is_folder && !is_harmless(),
+        [hook, "hooks", ..] => is_run(hook) && is_there("../objects") && is_there("../refs"),
         _ => false,
     }
 }

@@ -21,6 +21,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use super::quarantine::quarantine;
 use crate::limits::{SHELL_SWEEP_DEPTH_MAX, SHELL_SWEEP_ENTRIES_MAX, SHELL_SWEEP_NAMED_MAX};
@@ -32,14 +33,14 @@ const EXECUTE_BITS: u32 = 0o111;
 const CAPABILITY: &str = "security.capability";
 
 /// A time on the clock by which the kernel dates changes of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct FileTime {
-    seconds: i64,
-    nanoseconds: i64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct FileTime {
+    pub(super) seconds: i64,
+    pub(super) nanoseconds: i64,
 }
 
 impl FileTime {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec }
     }
@@ -81,8 +82,12 @@ type EntryNumbers = (u64, u64);
 pub(super) struct Before {
     /// The time that decides where the entries of a folder were not seen.
     started_at: FileTime,
+    /// The time at which the cage was gone, if this is about the cage of a process that was killed.
+    ended_at: Option<FileTime>,
     /// The paths that are covered in the cage, from the root of the project.
     covered: HashSet<String>,
+    /// The same by their numbers: a folder that is moved takes what is covered in it along.
+    covered_entries: HashSet<EntryNumbers>,
     /// The entries that had privileges; devices are among them.
     privileged: HashMap<EntryNumbers, OlderPrivileges>,
     /// The folders whose entries were not seen: they could not be read, or there were more than a look takes.
@@ -119,7 +124,31 @@ impl Before {
                 }
             }
         }
-        Self { started_at, covered, privileged, unseen }
+        let numbers = |path: &String| fs::symlink_metadata(root.join(path)).map(|stat| (stat.dev(), stat.ino()));
+        let covered_entries = covered.iter().filter_map(|path| numbers(path).ok()).collect();
+        Self { started_at, ended_at: None, covered, covered_entries, privileged, unseen }
+    }
+
+    /// Returns what another process left on record about its cage. Times are all that decides then: device numbers change
+    /// when the machine is started again, and a person may have made files since the cage was gone.
+    pub(super) fn on_record(root: &Path, covered: HashSet<String>, started_at: FileTime, ended_at: FileTime) -> Self {
+        let unseen = fs::metadata(root).map(|stat| (stat.dev(), stat.ino())).into_iter().collect();
+        let (privileged, covered_entries) = (HashMap::new(), HashSet::new());
+        Self { started_at, ended_at: Some(ended_at), covered, covered_entries, privileged, unseen }
+    }
+
+    pub(super) fn started_at(&self) -> FileTime {
+        self.started_at
+    }
+
+    pub(super) fn covered(&self) -> &HashSet<String> {
+        &self.covered
+    }
+
+    /// Whether the cage can have made or changed an entry.
+    fn may_be_new(&self, stat: &Stat) -> bool {
+        let changed_at = FileTime::of_change(stat);
+        self.ended_at.is_none_or(|ended_at| (self.started_at..=ended_at).contains(&changed_at))
     }
 
     /// The privileges that an entry had before, if it is the same entry.
@@ -199,18 +228,29 @@ impl Sweep {
                 path => format!("{path}/{}", name.to_string_lossy()),
             };
             // The cage cannot have changed what is covered in it.
-            if before.covered.contains(&inner) {
+            if before.covered.contains(&inner) || before.covered_entries.contains(&(stat.st_dev, stat.st_ino)) {
                 continue;
             }
-            match quarantine(folder.as_fd(), name, &inner, &stat) {
-                Ok(false) => {}
-                Ok(true) if self.unapproved.len() < SHELL_SWEEP_NAMED_MAX => self.unapproved.push(inner.clone()),
-                Ok(true) | Err(_) => self.incomplete = true,
+            let may_be_new = before.may_be_new(&stat);
+            let mut renamed = None;
+            if may_be_new {
+                match quarantine(folder.as_fd(), name, &inner, &stat) {
+                    Ok(None) => {}
+                    Ok(other) => {
+                        renamed = other;
+                        match self.unapproved.len() < SHELL_SWEEP_NAMED_MAX {
+                            true => self.unapproved.push(inner.clone()),
+                            false => self.incomplete = true,
+                        }
+                    }
+                    Err(_) => self.incomplete = true,
+                }
             }
+            let name = renamed.as_deref().unwrap_or(name);
             if kind == FileType::Symlink {
                 continue;
             }
-            if may_be_privileged(&stat, before) {
+            if may_be_new && may_be_privileged(&stat, before) {
                 match strip(folder.as_fd(), name, around, before) {
                     Ok(false) => {}
                     Ok(true) if self.stripped.len() < SHELL_SWEEP_NAMED_MAX => self.stripped.push(inner.clone()),
@@ -265,7 +305,7 @@ fn strip(folder: BorrowedFd<'_>, name: &CStr, around: Around, before: &Before) -
     }
     // Nothing is known of the entry from before. Its time of change is all that tells, and a clock that was set back
     // meanwhile makes it lie.
-    if around.is_unseen && FileTime::of_change(&stat) <= before.started_at {
+    if around.is_unseen && FileTime::of_change(&stat) < before.started_at {
         return Ok(false);
     }
     // A handle without rights to read can be used by its path only.

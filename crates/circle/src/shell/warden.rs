@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use super::Bounds;
 use super::cage::CageCommand;
+use super::open_cages::OpenCage;
 use super::roster::{self, Roster};
 use super::sweep::{self, Before, Sweep};
 use crate::child_process::spawn_lock;
@@ -44,6 +45,8 @@ pub(super) struct Inmate {
     outer: Option<Pid>,
     root: PathBuf,
     before: Before,
+    /// What the next process reads if this one is killed.
+    record: Option<Arc<OpenCage>>,
     state: Mutex<State>,
     _roster: Option<Roster>,
 }
@@ -119,9 +122,26 @@ impl Inmate {
         sweep
     }
 
+    /// Searches the project for the last time: the cage is gone.
+    fn sweep_finally(&self) {
+        self.sweep();
+        if let Some(record) = &self.record {
+            record.close();
+        }
+    }
+
     fn has_ended(&self) -> bool {
         !matches!(locked(&self.child).try_wait(), Ok(None))
     }
+}
+
+/// Records a cage. One that cannot be recorded is started all the same: it is searched for as long as this process lives, and
+/// a home that cannot be written is common where each process has a container of its own.
+fn recorded(root: &Path, before: &Before) -> Option<Arc<OpenCage>> {
+    OpenCage::record(root, before).unwrap_or_else(|error| {
+        tracing::warn!(root = %root.display(), %error, "a cage could not be recorded; nobody searches after it if this process is killed");
+        None
+    })
 }
 
 fn room(root: &Path) -> Option<u64> {
@@ -150,7 +170,11 @@ struct Order {
 struct Ward {
     inmates: Mutex<Vec<Arc<Inmate>>>,
     arrived: Condvar,
+    /// The last searches after cages that have ended. One is added while the cages are locked that its cage is taken from.
+    last_sweeps: Mutex<Vec<thread::JoinHandle<()>>>,
 }
+
+static WARD: OnceLock<Arc<Ward>> = OnceLock::new();
 
 /// Starts a cage.
 pub(super) async fn start(cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<Started> {
@@ -168,9 +192,30 @@ pub(super) async fn start(cage: CageCommand, root: PathBuf, processes: u64) -> i
     answered.await.map_err(|_| closed())?
 }
 
+/// Ends all cages of this process and searches their projects for the last time. A process calls it before it ends.
+pub fn close_all() {
+    let Some(ward) = WARD.get() else { return };
+    let inmates = std::mem::take(&mut *locked(&ward.inmates));
+    inmates.iter().for_each(|inmate| inmate.kill());
+    let until = Instant::now() + Duration::from_millis(SHELL_GONE_MS);
+    for inmate in inmates {
+        while !inmate.has_ended() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+        // One that cannot be ended keeps its record, for the next process.
+        if inmate.has_ended() {
+            inmate.sweep_finally();
+        }
+    }
+    for sweep in std::mem::take(&mut *locked(&ward.last_sweeps)) {
+        // One that panicked leaves its record for the next process.
+        let _ = sweep.join();
+    }
+}
+
 fn open() -> io::Result<mpsc::Sender<Order>> {
     let (door, orders) = mpsc::channel::<Order>();
-    let ward = Arc::new(Ward::default());
+    let ward = Arc::clone(WARD.get_or_init(Arc::default));
     let watched = Arc::clone(&ward);
     thread::Builder::new().name("cantrip-warden".to_owned()).spawn(move || watched.watch())?;
     thread::Builder::new().name("cantrip-cages".to_owned()).spawn(move || {
@@ -186,19 +231,20 @@ fn open() -> io::Result<mpsc::Sender<Order>> {
 
 impl Ward {
     fn admit(&self, cage: CageCommand, root: PathBuf, processes: u64) -> io::Result<Started> {
-        let CageCommand { mut command, filter, covered } = cage;
+        let CageCommand { mut command, filter, covered, writes } = cage;
         // A program that is missing is told by starting it.
         let roster = roster::is_there(Path::new(command.get_program())).then(|| Roster::of(processes)).flatten();
         if let Some(roster) = &roster {
             command = roster.entered_by(&command);
         }
         let before = Before::look(&root, covered);
+        let record = if writes { recorded(&root, &before) } else { None };
         let mut child = {
             let _guard = spawn_lock();
             fcntl_setfd(&filter, FdFlags::empty())?;
             let spawned = command.spawn();
             drop(filter);
-            spawned?
+            spawned.inspect_err(|_| record.iter().for_each(|record| record.close()))?
         };
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let outer = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -207,6 +253,7 @@ impl Ward {
             outer,
             root,
             before,
+            record,
             state: Mutex::default(),
             _roster: roster,
         });
@@ -227,15 +274,20 @@ impl Ward {
             }
             // This also takes leave of those that have ended: nobody else may be there to do it.
             let ended: Vec<Arc<Inmate>> = inmates.extract_if(.., |inmate| inmate.has_ended()).collect();
+            // A large project takes a while, and the other cages are not to go unwatched meanwhile.
+            let sweeps = ended.into_iter().map(|inmate| thread::spawn(move || inmate.sweep_finally()));
+            let mut last_sweeps = locked(&self.last_sweeps);
+            last_sweeps.retain(|sweep| !sweep.is_finished());
+            last_sweeps.extend(sweeps);
+            drop(last_sweeps);
             let present = inmates.clone();
             drop(inmates);
-            for inmate in ended {
-                // A large project takes a while, and the other cages are not to go unwatched meanwhile.
-                thread::spawn(move || inmate.sweep());
-            }
             let census = Census::taken();
             for inmate in &present {
                 inmate.look(&census);
+                if let Some(record) = &inmate.record {
+                    record.touch();
+                }
             }
             thread::sleep(Duration::from_millis(SHELL_TICK_MS));
         }
