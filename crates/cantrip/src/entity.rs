@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use cantrip_canon::{EntityId, Money, RunId};
+use cantrip_canon::{EntityId, Money, RunId, known_secrets};
 use cantrip_circle::{Circle, Label, Labels, Wards};
 use cantrip_loom::{
     Body, CancelledIntent, Cast, Content, Entity as Made, Event, Held, Intent, Journal, Loom, Opening, Origin, RunKind,
@@ -50,6 +50,13 @@ impl Casting {
     pub fn following(mut self, entity: EntityId) -> Self {
         self.follows = Some(entity);
         self
+    }
+
+    /// Replaces the secrets that this process was given, before anything of it is recorded and before a model reads it.
+    fn without_known_secrets(self) -> Self {
+        let Some(known) = known_secrets() else { return self };
+        let context = self.context.map(|context| Arc::new(known.value(Arc::unwrap_or_clone(context))));
+        Self { intent: self.intent.without_known_secrets(), context, ..self }
     }
 
     /// Data that the entity finds as `context`: a variable in code, elsewhere a gate.
@@ -175,7 +182,8 @@ impl Runtime {
 
     /// Everything that a first cast needs; nothing is written yet.
     async fn begun(&self, cantrip: &Cantrip, casting: Casting) -> Result<Box<Episode>, Box<CastReply>> {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+            casting.without_known_secrets();
         if intent.is_blank() {
             return Err(Box::new(self.refused("cast", blank()).await));
         }
@@ -478,7 +486,8 @@ impl Entity {
 
     /// The same with all that a casting can say, but for a context: the entity has its own.
     pub async fn send_casting(&self, casting: Casting) -> CastReply {
-        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } = casting;
+        let Casting { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+            casting.without_known_secrets();
         if intent.is_blank() {
             return self.0.runtime.refused("send", blank()).await;
         }

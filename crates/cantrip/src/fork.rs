@@ -109,6 +109,7 @@ impl Runtime {
 
     async fn forked(&self, cantrip: &Cantrip, at: TurnId, forking: Forking) -> Result<Box<Episode>, Unable> {
         let Forking { intent, fresh, run, follows, cancel } = forking;
+        let intent = intent.map(Content::without_known_secrets);
         let cantrip = &cantrip.knowing_windows().await;
         let turn = self.loom().turn(at).await?;
         let original = self.loom().entity(turn.entity_id).await?;

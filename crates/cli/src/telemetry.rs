@@ -8,7 +8,7 @@ mod otlp;
 use std::env;
 
 use cantrip::Runtime;
-use cantrip::canon::known_secrets;
+use cantrip::canon::{known_secrets, remember_secret};
 use cantrip::telemetry::SPANS;
 use cantrip_reply::{TraceContext, TracedHosts};
 use tracing::level_filters::LevelFilter;
@@ -25,6 +25,7 @@ const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 /// Begins to listen. `CANTRIP_LOG`, say `CANTRIP_LOG=info`, writes the log to standard error; a command that casts tells a
 /// collector of its spans if `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
 pub(crate) fn begin(casts: bool) {
+    remember_collector_headers();
     let asked = EnvFilter::builder()
         .with_default_directive(LevelFilter::OFF.into())
         .with_env_var("CANTRIP_LOG")
@@ -39,6 +40,25 @@ pub(crate) fn begin(casts: bool) {
         registry().with(log).init();
         if casts && is_set("OTEL_EXPORTER_OTLP_ENDPOINT") | is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
             crate::present::say("this cantrip was built without the feature otlp: no spans are sent");
+        }
+    }
+}
+
+/// Remembers the headers that a collector is sent: its key is among them, under a name that need not tell.
+fn remember_collector_headers() {
+    for variable in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {
+        for header in env::var(variable).unwrap_or_default().split(',') {
+            let Some((_, value)) = header.split_once('=') else { continue };
+            // The value is percent-encoded where it has to be; unlike in a form, a plus sign is one.
+            let form = format!("value={}", value.trim().replace('+', "%2B").replace('&', "%26"));
+            let decoded: String = url::form_urlencoded::parse(form.as_bytes()).map(|(_, value)| value).collect();
+            for written in [value.trim(), &decoded] {
+                remember_secret(written);
+                // Behind a scheme such as Bearer.
+                if let Some((_, behind)) = written.split_once(' ') {
+                    remember_secret(behind);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is said to a crystal, and what it says.
 
-use cantrip_canon::json;
+use cantrip_canon::{json, replace_known_secrets};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,6 +37,20 @@ impl Content {
                 Part::Text { text } => text.trim().is_empty(),
                 Part::Image { .. } => false,
             }),
+        }
+    }
+
+    /// Replaces the secrets that this process was given in its texts: a person may have pasted one.
+    #[must_use]
+    pub fn without_known_secrets(self) -> Self {
+        let replaced = |text: String| replace_known_secrets(&text).into_owned();
+        let part = |part: Part| match part {
+            Part::Text { text } => Part::Text { text: replaced(text) },
+            Part::Image { .. } => part,
+        };
+        match self {
+            Self::Text(text) => Self::Text(replaced(text)),
+            Self::Parts(parts) => Self::Parts(parts.into_iter().map(part).collect()),
         }
     }
 

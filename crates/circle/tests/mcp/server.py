@@ -71,6 +71,7 @@ def tools():
         tool("rename"),
         tool("complain"),
         tool("environment"),
+        tool("value"),
         tool("harmless", annotations={"readOnlyHint": True, "openWorldHint": False}),
         tool("open", annotations={"openWorldHint": True}),
     ]
@@ -137,6 +138,8 @@ def call(name, arguments, token):
         return said("complained")
     if name == "environment":
         return said(" ".join(sorted(os.environ)))
+    if name == "value":
+        return said(f"{arguments.get('name')} is {os.environ.get(arguments.get('name', ''))}")
     return said(name)
 
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use anstream::{AutoStream, ColorChoice};
+use cantrip::canon::replace_known_secrets;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -72,7 +73,8 @@ impl Typing {
         if typed.trim().is_empty() {
             return;
         }
-        let added = self.editor.add_history_entry(typed.trim_end());
+        // A key that was pasted is not kept in a file.
+        let added = self.editor.add_history_entry(replace_known_secrets(typed.trim_end()));
         if let (Ok(true), Some(history)) = (added, &self.history)
             && let Err(error) = self.editor.append_history(history)
         {

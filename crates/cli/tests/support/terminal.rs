@@ -41,15 +41,20 @@ pub struct Terminal {
 impl Terminal {
     /// Runs the binary on a terminal of 80 columns.
     pub fn run(folder: &Folder, arguments: &[&str]) -> Self {
-        Self::start(folder, arguments, None)
+        Self::start(folder, arguments, &[], None)
+    }
+
+    /// The same with these variables.
+    pub fn run_with(folder: &Folder, arguments: &[&str], variables: &[(&str, String)]) -> Self {
+        Self::start(folder, arguments, variables, None)
     }
 
     /// The same with standard output going into a file.
     pub fn run_into(folder: &Folder, arguments: &[&str], output: File) -> Self {
-        Self::start(folder, arguments, Some(output))
+        Self::start(folder, arguments, &[], Some(output))
     }
 
-    fn start(folder: &Folder, arguments: &[&str], output: Option<File>) -> Self {
+    fn start(folder: &Folder, arguments: &[&str], variables: &[(&str, String)], output: Option<File>) -> Self {
         let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("it is ours");
         unlockpt(&master).expect("it can be opened");
@@ -61,6 +66,7 @@ impl Terminal {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_cantrip")]).args(arguments);
         folder.around(&mut command);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let output = output.unwrap_or_else(open);
         command.env("TERM", "xterm-256color").stdin(open()).stdout(output).stderr(open());
         let child = command.spawn().expect("the binary runs");
