@@ -1,14 +1,16 @@
 //! What decides about later casts, through the binary: nobody writes it without a person's word, and an address that a
 //! spell names gets no key before the person has confirmed it.
 
+use crate::support::keyed::{Keyed, Says};
 use crate::support::terminal::Terminal;
-use crate::support::{Folder, stderr};
+use crate::support::{Folder, stderr, stdout};
 
 use std::fs;
 use std::process::Stdio;
 
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_envelope;
+use serde_json::json;
 
 const NAMES: [&str; 5] = ["AGENTS.md", "cantrip.toml", "writer.toml", "beside.toml", "spells/other.toml"];
 
@@ -82,8 +84,104 @@ fn a_person_is_told_the_danger_and_may_allow_it() {
     assert_eq!(folder.read("notes.md"), "planted");
 }
 
+/// The folder with a spell whose entity leaves all writing to a child.
+fn folder_with_child() -> Folder {
+    let folder = folder();
+    folder.write(
+        "parent.toml",
+        "name = \"parent\"\ncrystal = \"scripted/parent.yaml\"\n[gates.write]\nroot = \".\"\n\
+         [gates.call_agent]\ncrystal = [\"scripted/writer.yaml\"]\n[wards]\nmax_turns = 20\nmax_depth = 2\n",
+    );
+    folder.write(
+        "parent.yaml",
+        "responses:\n  - tool_calls: [{id: p1, gate: call_agent, args: {intent: write them, gates: [write]}}]\n  \
+         - tool_calls: [{id: p2, gate: done, args: {answer: over}}]\n",
+    );
+    folder
+}
+
 #[test]
-fn an_address_is_confirmed_once_at_the_terminal_or_by_a_command() {
+fn a_child_writes_what_decides_about_later_casts_no_more_than_its_parent_does() {
+    let folder = folder_with_child();
+    let before = NAMES.map(|name| folder.read(name));
+    let output = folder.run(&["cast", "parent.toml", "go", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(NAMES.map(|name| folder.read(name)), before);
+    assert_eq!(folder.read("notes.md"), "planted", "the child wrote what anybody may write");
+    let journal = folder.run(&["loom", "export", "--format", "journal", "--no-redact"]);
+    let denied = stdout(&journal).matches(codes::WRITE_PROTECTED.as_str()).count();
+    assert!(denied >= NAMES.len(), "{denied} of {}", NAMES.len());
+    folder.envelope(&["loom", "replay"], codes::VERIFIED.any());
+}
+
+#[test]
+fn a_person_is_asked_about_what_a_child_would_write() {
+    let folder = folder_with_child();
+    let mut terminal = Terminal::run(&folder, &["cast", "parent.toml", "go"]);
+    terminal.wait_for("May it call write?");
+    terminal.wait_for("It would change AGENTS.md: later casts read it");
+    assert_eq!(folder.read("AGENTS.md"), "as it was");
+    terminal.line("1");
+    for name in &NAMES[1..] {
+        terminal.wait_for(&format!("It would change {name}"));
+        terminal.line("3");
+        terminal.wait_for("Why not?");
+        terminal.line("not this one");
+    }
+    let (left, status) = terminal.end();
+    assert_eq!(status, Some(0), "{left}");
+    assert_eq!(folder.read("AGENTS.md"), "planted");
+    assert!(NAMES[1..].iter().all(|name| folder.read(name) != "planted"));
+    assert_eq!(folder.read("notes.md"), "planted");
+}
+
+#[test]
+fn an_address_is_confirmed_at_the_terminal_and_not_asked_about_again() {
+    const KEY: &str = "sk-planted-key-0123456789";
+    let answer = json!({"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}]});
+    let peer = Keyed::start(Some(KEY), move |_, _| Says::Events(vec![answer.to_string(), "[DONE]".to_owned()]));
+    let folder = Folder::new();
+    folder.write(
+        "far.toml",
+        &format!(
+            "name = \"far\"\n[crystal]\nmodel = \"openrouter/m\"\nbase_url = \"{}/v1\"\n[wards]\nmax_turns = 1\n",
+            peer.origin()
+        ),
+    );
+    let variables = [("OPENROUTER_API_KEY", KEY.to_owned())];
+    let question = format!("The spell sends your key of openrouter to {}", peer.origin());
+    let kept = folder.path().join(".config/cantrip/confirmed-addresses");
+    // Anything but a yes is a no, and nothing is sent.
+    for said in ["", "no", "y"] {
+        let mut terminal = Terminal::run_with(&folder, &["cast", "far.toml", "go"], &variables);
+        terminal.wait_for(&question);
+        terminal.wait_for("Type yes to confirm:");
+        assert!(peer.asked().is_empty(), "somebody was sent the key before it was confirmed");
+        terminal.line(said);
+        let (left, status) = terminal.end();
+        assert_eq!(status, Some(3), "{left}");
+        assert!(left.contains(codes::ADDRESS_UNCONFIRMED.as_str()), "{left}");
+        assert!(left.contains("cantrip confirm openrouter"), "{left}");
+        assert!(peer.asked().is_empty() && !kept.exists());
+    }
+    let mut terminal = Terminal::run_with(&folder, &["cast", "far.toml", "go"], &variables);
+    terminal.wait_for(&question);
+    terminal.line("yes");
+    terminal.wait_for("hello");
+    let (left, status) = terminal.end();
+    assert_eq!(status, Some(0), "{left}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), format!("openrouter {}\n", peer.origin()));
+    let mut terminal = Terminal::run_with(&folder, &["cast", "far.toml", "go"], &variables);
+    terminal.wait_for("hello");
+    let shown = terminal.text();
+    let (left, status) = terminal.end();
+    assert_eq!(status, Some(0), "{left}");
+    assert!(!format!("{shown}{left}").contains("Type yes"), "it was asked again: {shown}{left}");
+    assert_eq!(peer.posted().len(), 2);
+}
+
+#[test]
+fn an_address_is_confirmed_by_a_command_where_nobody_can_be_asked() {
     let folder = Folder::new();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
