@@ -372,13 +372,13 @@ fn the_environment_that_a_server_of_tools_is_given_is_secret_where_it_comes_back
         "small.toml",
         &format!(
             "name = \"small\"\ncrystal = \"scripted/small.yaml\"\n[gates.small]\nmcp = [\"python3\", \"{}\"]\n\
-             environment = {{ API_KEY = \"${{SMALL}}\" }}\nlabels = []\ntools = [\"value\"]\n[wards]\nmax_turns = 5\n",
+             environment = {{ API_KEY = \"${{SMALL}}\" }}\nlabels = []\ntools = [\"environment\"]\n[wards]\nmax_turns = 5\n",
             server.display()
         ),
     );
     folder.write(
         "small.yaml",
-        "responses:\n  - tool_calls: [{id: c1, gate: small_value, args: {name: API_KEY}}]\n  - content: over\n",
+        "responses:\n  - tool_calls: [{id: c1, gate: small_environment, args: {value_of: API_KEY}}]\n  - content: over\n",
     );
     let mut command = folder.command(&["cast", "small.toml", "go", "--jsonl"]);
     let output =

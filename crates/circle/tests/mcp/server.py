@@ -71,7 +71,6 @@ def tools():
         tool("rename"),
         tool("complain"),
         tool("environment"),
-        tool("value"),
         tool("harmless", annotations={"readOnlyHint": True, "openWorldHint": False}),
         tool("open", annotations={"openWorldHint": True}),
     ]
@@ -136,10 +135,10 @@ def call(name, arguments, token):
     if name == "complain":
         print(f"a complaint about {os.environ.get('GIVEN')}", file=sys.stderr, flush=True)
         return said("complained")
+    if name == "environment" and "value_of" in arguments:
+        return said(f"{arguments['value_of']} is {os.environ.get(arguments['value_of'])}")
     if name == "environment":
         return said(" ".join(sorted(os.environ)))
-    if name == "value":
-        return said(f"{arguments.get('name')} is {os.environ.get(arguments.get('name', ''))}")
     return said(name)
 
 
