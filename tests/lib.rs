@@ -276,6 +276,6 @@ pub fn files_below(folder: &str, ending: &str) -> io::Result<Vec<Source>> {
 
 /// The rooms that `crates/README.md` lists, in its order: the first cell of each row that links to a folder.
 pub fn indexed_rooms(readme: &str) -> Vec<String> {
-    let row = Regex::new(r"(?m)^\| \[`([a-z]+)`\]\(([a-z]+)/?\)").expect("a fixed pattern");
+    let row = Regex::new(r"(?m)^\| \[`([a-z-]+)`\]\(([a-z-]+)/?\)").expect("a fixed pattern");
     row.captures_iter(readme).filter(|found| found[1] == found[2]).map(|found| found[1].to_owned()).collect()
 }
